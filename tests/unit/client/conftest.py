@@ -2,14 +2,13 @@ import pytest
 
 from ackq.client import close_channels
 from tests.fakes.scripted_broker import FakeBroker
-from tests.unit.client.threads import SOON_S, client_threads
+from tests.unit.client.threads import no_threads_are_left
 
 
 @pytest.fixture(autouse=True)
 def no_threads_of_others():
     """Waits for client threads of earlier tests, so that no test counts them as its own."""
-    for thread in client_threads():
-        thread.join(SOON_S)
+    no_threads_are_left()
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 
+from ackq import errors
 from tests.eventually import SOON_S
 
 
@@ -16,6 +18,24 @@ def client_threads():
         for each in threading.enumerate()
         if each.name.startswith("ackq-") and not each.name.startswith("ackq-worker")
     ]
+
+
+def no_threads_are_left():
+    """Waits for the end of the client's threads."""
+    for thread in client_threads():
+        thread.join(SOON_S)
+    assert client_threads() == []
+
+
+def refusals(*calls):
+    """The messages of those calls that a callback may not make."""
+    found = []
+    for call in calls:
+        try:
+            call()
+        except errors.PreconditionFailedError as error:
+            found.append(str(error))
+    return found
 
 
 def logged(caplog):
@@ -71,6 +91,7 @@ class OnLoop:
 
     def __init__(self, make):
         self._thread = LoopThread()
+        weakref.finalize(self, self._thread.end)
         self.it = self._thread.run(self._made(make))
 
     async def _made(self, make):

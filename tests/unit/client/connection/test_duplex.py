@@ -1,15 +1,264 @@
-"""Streams of publishers, channels and holders: a long outage is logged once."""
+"""Streams of publishers and channels: outages, ends, threads, forks (P3, P10, P14, C12, C15)."""
 
+import gc
 import logging
+import threading
 
 import pytest
 
 from ackq import errors, limits
-from ackq.client import Publisher
+from ackq.client import Channel, Confirmation, Publisher
 from ackq.client.connection import duplex
+from ackq.client.consuming.state import ChannelState
+from ackq.client.publishing.confirm_state import ConfirmState
 from tests.fakes import scripted_broker as fake
+from tests.fakes import scripted_channel
+from tests.unit.client.consuming.scripts import ChannelOnLoop, react, serve
+from tests.unit.client.publishing.scripts import PublisherOnLoop, never_answer
+from tests.unit.client.threads import (
+    SOON_S,
+    client_threads,
+    no_threads_are_left,
+    refuse_threads,
+    run_program,
+)
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
+
+
+def publish(out):
+    return out.publish(b"a", queue="orders")
+
+
+def settle(it):
+    return it.consume("orders", mode="client").receive(SOON_S).accept()
+
+
+# How each kind of client asks the broker for something, and the answer.
+CLIENTS = {
+    "publisher": (Publisher, publish, Confirmation(1)),
+    "async publisher": (PublisherOnLoop, publish, Confirmation(1)),
+    "channel": (Channel, settle, 1),
+    "async channel": (ChannelOnLoop, settle, 1),
+}
+
+
+class Client:
+    """Makes clients of a kind, whose broker answers their request or not.
+
+    Attributes:
+        ask: A client's request, as a function of the client; returns its future.
+        answer: The broker's answer.
+        asked: The broker has the request.
+        ended: The stream has ended.
+    """
+
+    def __init__(self, broker, kind):
+        self._broker = broker
+        self._kind, self.ask, self.answer = CLIENTS[kind]
+        self.asked, self.ended = threading.Event(), threading.Event()
+
+    def make(self, *, answers=True):
+        def confirm(request):
+            self.asked.set()
+            return fake.confirm(fake.last_number(request)) if answers else None
+
+        def settled(request):
+            self.asked.set()
+            return scripted_channel.settled(request) if answers else None
+
+        delivered = scripted_channel.numbered(1, 1)
+        publishing = fake.answering(confirm, then=fake.ignore_all)
+        self._broker.publishing.scripts.append(self._noted(publishing))
+        consuming = react(subscribe=delivered, settle=settled)
+        self._broker.consuming.scripts.append(self._noted(consuming))
+        return self._kind(self._broker.endpoint)
+
+    def _noted(self, script):
+        def noted(requests):
+            try:
+                yield from script(requests)
+            finally:
+                self.ended.set()
+
+        return noted
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request, broker):
+    """Each kind of client: the tests hold for all."""
+    return Client(broker, request.param)
+
+
+def test_close_with_a_bound_gives_up(broker, client):
+    """P10, P14, C15: close waits no longer than its timeout; a resume may come, so no `close`."""
+    it = client.make(answers=False)
+    future = client.ask(it)
+    with pytest.raises(errors.BrokerUnavailableError, match=r"unanswered for 0\.2 s"):
+        it.close(0.2)
+    assert isinstance(future.exception(0), errors.OutcomeUnknownError)
+    sent = [request for stream in broker.publishing.streams for request in stream]
+    assert not any(each.header.HasField("close") for each in sent)
+    assert client_threads() == []
+
+
+def test_leaving_by_an_exception_does_not_wait(client, monkeypatch):
+    """P3, C15: the exception propagates; what was sent and is unanswered is unknown."""
+    monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 100)
+    futures = []
+
+    def leave():
+        with client.make(answers=False) as it:
+            futures.append(client.ask(it))
+            assert client.asked.wait(SOON_S)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert isinstance(futures[0].exception(SOON_S), errors.OutcomeUnknownError)
+    assert client_threads() == []
+
+
+def test_a_forsaken_client_leaves_no_thread(client):
+    """P3, C12: a garbage-collected client whose requests are answered ends its stream."""
+    it = client.make()
+    client.ask(it).result(SOON_S)
+    del it
+    gc.collect()
+    no_threads_are_left()
+    assert client.ended.wait(SOON_S)
+
+
+def test_a_thread_that_cannot_start_leaves_the_client_as_it_was(client, monkeypatch):
+    """P3: if no thread can start, the call raises, and the next one may succeed."""
+    with client.make() as it:
+        with monkeypatch.context() as patched:
+            refuse_threads(patched, it._stream.thread_name)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                client.ask(it)
+        assert client.ask(it).result(SOON_S) == client.answer
+
+
+def test_a_bug_in_the_thread_is_told(client, monkeypatch):
+    """P3: after an internal error every call raises, none hangs, and the stream is ended."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(ConfirmState, "on_confirm", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(ChannelState, "on_settled", lambda *_: 1 / 0)
+    it = client.make()
+    assert isinstance(client.ask(it).exception(SOON_S), errors.AckqError)
+    assert client.ended.wait(SOON_S)
+    with pytest.raises(errors.AckqError, match="ZeroDivisionError"):
+        it.close()
+    assert client_threads() == []
+
+
+@pytest.mark.parametrize(
+    ("script", "lines", "said"),
+    [
+        (fake.confirm_all, "out = Publisher(endpoint)\nout.publish('', queue='q').result(10)", ""),
+        (
+            never_answer,
+            "out = Publisher(endpoint)\nout.publish('', queue='q')",
+            "dropped with 1 unconfirmed messages, which may be lost",
+        ),
+        (None, "it = Channel(endpoint)\nit.consume('q', print)\nother = it.consume('r')", ""),
+    ],
+    ids=["confirmed", "unanswered", "consumers"],
+)
+def test_an_unclosed_client_does_not_hold_up_the_exit(broker, script, lines, said):
+    """P3: a program may exit without a close; what may be lost is printed to stderr."""
+    broker.publishing.scripts.append(script)
+    program = f"from ackq.client import Channel, Publisher\nendpoint = {broker.endpoint!r}\n{lines}"
+    done = run_program(program)
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
+# What makes and uses a client, what a fork may not call, how it closes, what the parent does then.
+FORKED = {
+    "publisher": (
+        ["it = client.Publisher(endpoint, routing_key='q')", "it.publish('a').result(10)"],
+        ["lambda: it.publish('b')", "it.flush"],
+        ["it.close()"],
+        ["print(it.publish('c').result(10).number)", "it.close()"],
+    ),
+    "async publisher": (
+        [
+            "it = client.AsyncPublisher(endpoint, routing_key='q')",
+            "loop = asyncio.new_event_loop()",
+            "loop.run_until_complete(it.publish('a'))",
+            "asked = lambda call, *given: lambda: asyncio.run(call(*given))",
+        ],
+        ["asked(it.publish, 'b')", "asked(it.flush)", "asked(it.drain)"],
+        ["asyncio.run(it.close())"],
+        [
+            "print(loop.run_until_complete(it.publish('c')).number)",
+            "loop.run_until_complete(it.close())",
+            "loop.close()",
+        ],
+    ),
+    "channel": (
+        [
+            "it = client.Channel(endpoint)",
+            "consumer = it.consume('orders', mode='client')",
+            "message = consumer.receive(10)",
+        ],
+        [
+            *("message.accept", "consumer.receive", "it.flush", "lambda: it.consume('x')"),
+            *("lambda: it.get('x')", "lambda: it.acknowledge(message)"),
+            *("lambda: it.set_prefetch(1)", "lambda: consumer.set_prefetch(1)"),
+        ],
+        ["consumer.close()", "it.close()"],
+        ["print(message.accept().result(10) + len(consumer.receive(10).body))", "it.close()"],
+    ),
+}
+# Another thread holds the lock at the fork, as if it were publishing: the child gets it held.
+FORK = """
+import asyncio, os, sys, threading, warnings
+from ackq import client, errors
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", ".*multi-threaded.*")
+endpoint = {endpoint!r}
+{made}
+it._stream.lock.acquire()
+child = os.fork()
+if not child:
+    def use():
+        for call in [{calls}]:
+            try:
+                call()
+            except errors.ClosedError as error:
+                print(str(error).rpartition(", and ")[2])
+        {closed}
+    user = threading.Thread(target=use, daemon=True)
+    user.start()
+    user.join(20)
+    sys.exit(user.is_alive())
+it._stream.lock.release()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+{after}
+"""
+
+
+@pytest.mark.parametrize("kind", FORKED)
+def test_a_fork_must_not_use_its_parents_client(broker, kind):
+    """P10: calls in the child raise, and never hang; the parent's client goes on.
+
+    The child's exit neither ends the parent's stream nor warns.
+    """
+    made, calls, closed, after = FORKED[kind]
+    broker.consuming.scripts.append(serve(scripted_channel.numbered(1, 2)))
+    program = FORK.format(
+        endpoint=broker.endpoint,
+        made="\n".join(made),
+        calls=", ".join(calls),
+        closed="\n        ".join(closed),
+        after="\n".join(after),
+    )
+    done = run_program(program)
+    refused = "this process is a fork of it; {} a new one in this process.\n"
+    verb = "open" if kind == "channel" else "make"
+    assert done.stdout == refused.format(verb) * len(calls) + "2\n"
 
 
 @pytest.mark.parametrize(("told_after_s", "warnings"), [(0.0, 1), (60.0, 0)])

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 from ackq.client import AsyncChannel, Channel
 from tests.fakes import scripted_channel as fake
+from tests.fakes.scripted_broker import Cut
 from tests.unit.client.consuming.settlement_model import SettlementModel
 from tests.unit.client.threads import SOON_S, OnLoop
 
@@ -54,8 +55,8 @@ def channel(broker, *, kind=Channel, **options):
 def consuming(broker, *frames, mode="client", kind=Channel, **options):
     """Opens a channel with one consumer that gets these frames; yields channel and consumer."""
     broker.consuming.scripts.append(serve(*frames))
-    with channel(broker, kind=kind) as it:
-        yield it, it.consume("orders", mode=mode, **options)
+    with channel(broker, kind=kind, **options) as it:
+        yield it, it.consume("orders", mode=mode)
 
 
 def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, instance=b""):
@@ -96,6 +97,11 @@ def react(**answers):
                 yield answer
 
     return script
+
+
+def cut(_):
+    """The answer of a broker that is cut off."""
+    raise Cut
 
 
 def settles(requests):

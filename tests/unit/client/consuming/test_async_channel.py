@@ -10,14 +10,14 @@ import pytest
 from ackq import errors
 from ackq.client import AsyncChannel
 from tests.fakes import scripted_channel as fake
-from tests.unit.client.consuming.scripts import outcomes, serve
+from tests.unit.client.consuming.scripts import outcomes, react, serve
 from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
 @contextlib.asynccontextmanager
-async def consuming(broker, callback=None, *, channel=(), **options):
+async def consuming(broker, callback=None, **options):
     """Opens an `AsyncChannel` with one consumer; yields both."""
-    async with AsyncChannel(broker.endpoint, **dict(channel)) as it:
+    async with AsyncChannel(broker.endpoint) as it:
         yield it, await it.consume("orders", callback, **options)
 
 
@@ -39,18 +39,12 @@ async def test_a_cancelled_receive_loses_no_message(broker):
     """C10: a message already accepted for a cancelled `receive` is given to the next call."""
     asked, go_on = threading.Event(), threading.Event()
 
-    def script(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("subscribe"):
-                yield fake.numbered(1, 1)
-            elif request.HasField("settle"):
-                asked.set()
-                assert go_on.wait(SOON_S)
-                yield fake.settled(request)
+    def settled(request):
+        asked.set()
+        assert go_on.wait(SOON_S)
+        return fake.settled(request)
 
-    broker.consuming.scripts.append(script)
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1), settle=settled))
     async with consuming(broker) as (_, consumer):
         task = asyncio.create_task(consumer.receive())
         assert await asyncio.to_thread(asked.wait, SOON_S)
@@ -75,8 +69,7 @@ async def test_a_callback_is_awaited(broker, caplog):
         if message.body == b"2":
             raise ValueError
 
-    async with AsyncChannel(broker.endpoint) as it:
-        await it.consume("orders", call_back, outcomes=["failed"])
+    async with consuming(broker, call_back, outcomes=["failed"]) as (it, _):
         await done.wait()
         await asyncio.sleep(0)
         await it.flush()

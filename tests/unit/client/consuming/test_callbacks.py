@@ -7,21 +7,31 @@ import pytest
 
 from ackq import errors
 from tests.fakes import scripted_channel as fake
-from tests.unit.client.consuming.scripts import channel, outcomes, serve, settles
-from tests.unit.client.threads import SOON_S, client_threads, logged, refuse_threads
+from tests.unit.client.consuming.scripts import channel, outcomes, react, serve, settles
+from tests.unit.client.threads import SOON_S, client_threads, logged, refusals, refuse_threads
 
 
 class Calls:
-    """A callback that records the bodies it got, and raises on some of them."""
+    """A callback that records the bodies it got, and raises on some of them.
 
-    def __init__(self, wanted, *, raises_on=(), error=None):
+    Attributes:
+        running: It was called.
+        go_on: It returns once this is set, if it is held.
+        done: It got the last of the wanted messages.
+    """
+
+    def __init__(self, wanted=1, *, raises_on=(), error=None, held=False):
         self.bodies = []
-        self.done = threading.Event()
+        self.running, self.go_on, self.done = (threading.Event() for _ in range(3))
         self._wanted = wanted
         self._raises_on = raises_on
-        self._error = error or ValueError("no such customer")
+        self._error = error
+        if not held:
+            self.go_on.set()
 
     def __call__(self, message):
+        self.running.set()
+        assert self.go_on.wait(SOON_S)
         self.bodies.append(message.body)
         if len(self.bodies) == self._wanted:
             self.done.set()
@@ -29,9 +39,9 @@ class Calls:
             raise self._error
 
 
-def consume(broker, script, calls, **options):
-    """Consumes until the callback has its messages, then closes the channel."""
-    broker.consuming.scripts.append(script)
+def consume(broker, calls, *frames, **options):
+    """Consumes the frames until the callback has its messages, then closes the channel."""
+    broker.consuming.scripts.append(serve(*frames))
     with channel(broker) as it:
         it.consume("orders", calls, **options)
         assert calls.done.wait(SOON_S)
@@ -44,7 +54,7 @@ def consume(broker, script, calls, **options):
 def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared, outcome):
     """C10: FAILED if declared, else RELEASED; logged once; `sys.exit()` ends nothing either."""
     calls = Calls(2, raises_on=[b"1"], error=SystemExit(3))
-    consume(broker, serve(fake.numbered(1, 2)), calls, mode=mode, outcomes=declared)
+    consume(broker, calls, fake.numbered(1, 2), mode=mode, outcomes=declared)
     assert calls.bodies == [b"1", b"2"]
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
     (record,) = logged(caplog)
@@ -54,80 +64,62 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
     assert record.exc_info[0] is SystemExit
 
 
-def test_a_raising_callback_says_why(broker, caplog):
+def test_a_raising_callback_says_why(broker):
     """C13: the raised exception becomes the dead-letter reason, whatever characters it holds."""
-    calls = Calls(1, raises_on=[b"1"], error=KeyError("\ud800" + "x" * 9999))
-    consume(broker, serve(fake.numbered(1, 1)), calls, outcomes="failed")
+    calls = Calls(raises_on=[b"1"], error=KeyError("\ud800" + "x" * 9999))
+    consume(broker, calls, fake.numbered(1, 1), outcomes="failed")
     (settle,) = settles(broker.consuming.streams[0])
     assert settle.reason.startswith("KeyError: '")
     assert len(settle.reason) <= 500
-    assert len(logged(caplog)) == 1
 
 
 def test_a_callback_may_settle_its_message_itself(broker):
     """C10: the outcome that the callback set stands, and AUTO adds no accept."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
-    done = threading.Event()
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2)))
+    calls = Calls(2)
 
     def call_back(message):
         message.reject("spoilt")
-        done.set()
+        calls(message)
 
     with channel(broker) as it:
         it.consume("orders", call_back, outcomes=["rejected"])
-        assert done.wait(SOON_S)
-    assert outcomes(broker) == [(1, "REJECTED")]
+        assert calls.done.wait(SOON_S)
+    assert outcomes(broker) == [(1, "REJECTED"), (2, "REJECTED")]
 
 
 def test_acknowledging_under_a_callbacks_feet_settles_once(broker):
     """C2, C3: a message accepted through another consumer of the channel is not accepted again."""
-    arrived, go_on = threading.Event(), threading.Event()
+    calls = Calls(held=True)
 
-    def call_back(_):
-        arrived.set()
-        assert go_on.wait(SOON_S)
+    def deliver(request):
+        consumer = request.subscribe.consumer
+        return fake.numbered(int(consumer), int(consumer), consumer=consumer)
 
-    def script(requests):
-        for request in requests:
-            kind = request.WhichOneof("kind")
-            if kind == "open":
-                yield fake.opened()
-            elif kind == "subscribe":
-                tag = int(request.subscribe.consumer)
-                yield fake.numbered(tag, tag, consumer=request.subscribe.consumer)
-            elif kind == "settle":
-                yield fake.settled(request, 2)
-
+    script = react(subscribe=deliver, settle=lambda request: fake.settled(request, 2))
     broker.consuming.scripts.append(script)
     with channel(broker) as it:
-        it.consume("orders", call_back)
-        assert arrived.wait(SOON_S)
+        it.consume("orders", calls)
+        assert calls.running.wait(SOON_S)
         second = it.consume("bills", mode="client").receive(SOON_S)
         assert it.acknowledge(second).result(SOON_S) == 2
-        go_on.set()
+        calls.go_on.set()
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "ACCEPTED")]
     assert len(settles(broker.consuming.streams[0])) == 1
 
 
 def test_close_waits_for_the_callback_that_runs(broker):
     """C10: the message of the running callback is accepted; later messages are released."""
-    running, go_on = threading.Event(), threading.Event()
-    calls = Calls(1)
-
-    def call_back(message):
-        running.set()
-        assert go_on.wait(SOON_S)
-        calls(message)
-
+    calls = Calls(held=True)
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     it = channel(broker)
-    it.consume("orders", call_back)
-    assert running.wait(SOON_S)
+    it.consume("orders", calls)
+    assert calls.running.wait(SOON_S)
     closing = threading.Thread(target=it.close)
     closing.start()
     with it._stream.lock:
         assert not calls.done.is_set()
-    go_on.set()
+    calls.go_on.set()
     closing.join(SOON_S)
     assert len(outcomes(broker)) == len(calls.bodies)
     assert outcomes(broker)[0] == (1, "ACCEPTED")
@@ -136,19 +128,14 @@ def test_close_waits_for_the_callback_that_runs(broker):
 
 def test_close_does_not_wait_for_ever(broker):
     """Closing with a timeout raises, and leaves a callback that hangs to its thread."""
-    running, go_on = threading.Event(), threading.Event()
-
-    def call_back(_):
-        running.set()
-        assert go_on.wait(SOON_S)
-
+    calls = Calls(held=True)
     broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     it = channel(broker)
-    consumer = it.consume("orders", call_back)
-    assert running.wait(SOON_S)
+    consumer = it.consume("orders", calls)
+    assert calls.running.wait(SOON_S)
     with pytest.raises(errors.PreconditionFailedError, match=r"still runs after 0\.05 s"):
         it.close(0.05)
-    go_on.set()
+    calls.go_on.set()
     assert consumer.join(SOON_S)
     assert outcomes(broker) == []
 
@@ -156,72 +143,41 @@ def test_close_does_not_wait_for_ever(broker):
 def test_a_callback_may_close_its_consumer(broker):
     """Closing the consumer makes this message its last; unread messages are requeued."""
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
-    calls = Calls(1)
+    calls = Calls(held=True)
 
     def call_back(message):
-        started.wait(SOON_S)
         calls(message)
         consumer.close()
 
-    started = threading.Event()
     with channel(broker) as it:
         consumer = it.consume("orders", call_back)
-        started.set()
+        calls.go_on.set()
         assert consumer.join(SOON_S)
     assert calls.bodies == [b"1"]
     assert outcomes(broker) == [(1, "ACCEPTED"), (2, "RELEASED"), (3, "RELEASED")]
 
 
-def test_a_callback_must_not_close_its_channel(broker):
-    """Closing the channel from a callback is refused, as it would wait for itself."""
-    caught = []
+def test_a_callback_may_flush_and_pull_and_not_close_its_channel(broker):
+    """C9, C15: two calls wait for the channel's thread; closing would wait for the callback's."""
     done = threading.Event()
-
-    def call_back(_):
-        try:
-            it.close()
-        except errors.PreconditionFailedError as error:
-            caught.append(str(error))
-        done.set()
-
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
-    with channel(broker) as it:
-        it.consume("orders", call_back)
-        assert done.wait(SOON_S)
-    assert len(caught) == 1
-    assert "may close its consumer" in caught[0]
-
-
-def test_a_callback_may_flush_and_pull(broker):
-    """C9, C15: both calls wait for the channel's thread, not for the callback's own thread."""
-    done = threading.Event()
-    pulled = []
+    pulled, caught = [], []
 
     def call_back(message):
         message.accept()
         it.flush(SOON_S)
         pulled.extend(it.get("bills"))
+        caught.extend(refusals(it.close))
         done.set()
 
-    frames = [fake.numbered(1, 1)]
-
-    def script(requests):
-        for request in requests:
-            kind = request.WhichOneof("kind")
-            if kind == "open":
-                yield fake.opened()
-            elif kind == "subscribe":
-                yield from frames
-            elif kind == "settle":
-                yield fake.settled(request)
-            elif kind == "get":
-                yield fake.numbered(2, 2, get_number=1)
-
+    pull = fake.numbered(2, 2, get_number=1)
+    script = react(subscribe=fake.numbered(1, 1), settle=fake.settled, get=pull)
     broker.consuming.scripts.append(script)
     with channel(broker) as it:
         it.consume("orders", call_back, mode="client")
         assert done.wait(SOON_S)
     assert [each.body for each in pulled] == [b"2"]
+    (refusal,) = caught
+    assert "may close its consumer" in refusal
 
 
 def test_what_cannot_be_called_back_is_refused(broker):
@@ -245,8 +201,6 @@ def test_what_cannot_be_called_back_is_refused(broker):
 
 def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
     """If the callback's thread cannot start, no unreferenced consumer collects messages."""
-
-    broker.consuming.scripts.append(serve(fake.numbered(1, 1)))
     with channel(broker) as it:
         it.consume("bills").close()
         with monkeypatch.context() as patched:
@@ -256,21 +210,23 @@ def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
         assert it._state.inboxes == []
 
 
-def test_a_consumer_with_a_callback_has_no_receive(broker):
-    """`receive` is refused with a callback, and `join` without one."""
+def test_a_consumer_with_a_callback_has_join_in_place_of_receive(broker):
+    """`join` returns False after its timeout, and True when the consumer has ended."""
     with channel(broker) as it:
         consumer = it.consume("orders", print)
         with pytest.raises(errors.PreconditionFailedError, match="callback"):
             consumer.receive()
         with pytest.raises(errors.PreconditionFailedError, match="no callback"):
             it.consume("orders").join()
+        assert not consumer.join(0.01)
+        consumer.close()
+        assert consumer.join(0)
 
 
 def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplog):
     """`close` raises the channel's failure even though the callback's thread met it first."""
-    broker.consuming.scripts.append(
-        fake.answering(end=errors.QueueNotFoundError("There is no queue 'orders'."))
-    )
+    gone = errors.QueueNotFoundError("There is no queue 'orders'.")
+    broker.consuming.scripts.append(fake.answering(end=gone))
     it = channel(broker)
     consumer = it.consume("orders", print)
     with pytest.raises(errors.QueueNotFoundError):
@@ -278,12 +234,3 @@ def test_the_end_of_a_channel_is_raised_although_a_callback_met_it(broker, caplo
     with pytest.raises(errors.QueueNotFoundError):
         it.close()
     assert len(logged(caplog)) == 1
-
-
-def test_join_with_a_bound_says_that_it_goes_on(broker):
-    """`join` returns False after its timeout, and True when the consumer has ended."""
-    with channel(broker) as it:
-        consumer = it.consume("orders", print)
-        assert not consumer.join(0.01)
-        consumer.close()
-        assert consumer.join(0)

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from ackq import errors
+from ackq import errors, limits
 from ackq.client import AsyncChannel, Channel
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.scripts import KINDS, channel, react, serve, settles
+from tests.unit.client.consuming.scripts import KINDS, channel, cut, react, serve, settles
 from tests.unit.client.threads import SOON_S, client_threads, logged
 
 
@@ -43,20 +43,9 @@ def kind(request):
     return KINDS[request.param]
 
 
-def cut_at_settle(*frames, instance=b""):
-    """A script that sends the frames to a consumer or pull, and cuts the stream at a settlement."""
-
-    def script(requests):
-        for request in requests:
-            kind = request.WhichOneof("kind")
-            if kind == "open":
-                yield fake.opened(instance=instance)
-            elif kind in {"subscribe", "get"}:
-                yield from frames
-            elif kind == "settle":
-                raise Cut
-
-    return script
+def cut_at_settle(frame, instance=b""):
+    """A script that sends a frame to a consumer, and cuts the stream at a settlement."""
+    return react(open=fake.opened(instance=instance), subscribe=frame, settle=cut)
 
 
 @contextmanager
@@ -77,10 +66,8 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, kind, c
         it.set_prefetch(20)
         old = [consumer.receive(SOON_S) for _ in range(2)]
         in_flight = old[0].accept()
-        with pytest.raises(
-            errors.OutcomeUnknownError,
-            match=r"renewed before its answer \(the connection was cut\)\. If it did not, its",
-        ):
+        unknown = r"renewed before its answer \(the connection was cut\)\. If it did not, its"
+        with pytest.raises(errors.OutcomeUnknownError, match=unknown):
             in_flight.result(SOON_S)
         told = heard.wait()
         assert (told.redelivered, told.unknown, told.cause) == (3, 1, "the connection was cut")
@@ -97,10 +84,8 @@ def test_a_consumer_goes_on_with_tags_behind_those_before(broker, heard, kind, c
     assert after[1].prefetch == pb.Prefetch(messages=20)
     (subscribe,) = (each.subscribe for each in after if each.HasField("subscribe"))
     assert (subscribe.consumer, subscribe.prefetch, subscribe.renewed) == ("1", 9, False)
-    assert [(each.delivery_tag, each.multiple) for each in settles(after)] == [
-        (3, False),
-        (2, True),
-    ]
+    settled = [(each.delivery_tag, each.multiple) for each in settles(after)]
+    assert settled == [(3, False), (2, True)]
     (record,) = (each for each in logged(caplog) if each.levelname == "WARNING")
     assert "was renewed after" in record.getMessage()
     assert "the connection was cut" in record.getMessage()
@@ -159,25 +144,19 @@ def test_what_waited_to_be_sent_took_no_effect(broker, heard):
 @pytest.mark.parametrize("mode", ["auto", "dups_ok", "none"])
 def test_receive_goes_on(broker, heard, kind, mode):
     """C10, C17: unread messages are delivered again; without acks they are kept."""
-    cut = threading.Event()
+    told = threading.Event()
 
     def first(requests):
-        for request in requests:
-            kind = request.WhichOneof("kind")
-            if kind == "open":
-                yield fake.opened()
-            elif kind == "subscribe":
-                yield fake.numbered(1, 3)
-                if mode != "auto":
-                    assert cut.wait(SOON_S)
-                    raise Cut
-            elif kind == "settle":
+        for frame in cut_at_settle(fake.numbered(1, 3))(requests):
+            yield frame
+            if frame.header.HasField("delivery") and mode != "auto":
+                assert told.wait(SOON_S)
                 raise Cut
 
     with renewing(broker, first, serve(fake.numbered(11, 12)), on_reconnect=heard, kind=kind) as it:
         consumer = it.consume("orders", mode=mode)
         got = [consumer.receive(SOON_S).body]
-        cut.set()
+        told.set()
         heard.wait()
         more = 4 if mode == "none" else 2
         got += [consumer.receive(SOON_S).body for _ in range(more)]
@@ -235,23 +214,15 @@ def test_another_channel_is_known_by_its_instance(broker, heard):
 @pytest.mark.parametrize("no_ack", [False, True])
 def test_a_pull_is_made_again(broker, heard, kind, no_ack):
     """C9, C17: a cut pull is repeated whole; without acks only for the missing messages."""
-
-    def first(requests):
-        for request in requests:
-            if request.HasField("open"):
-                yield fake.opened()
-            elif request.HasField("get"):
-                yield fake.numbered(1, 2, get_number=1)
-                raise Cut
-
     asked = []
 
     def get(request):
         asked.append(request.get.messages)
         return fake.numbered(1, request.get.messages, get_number=1)
 
-    second = react(get=get)
-    with renewing(broker, first, second, on_reconnect=heard, kind=kind) as it:
+    pulled = fake.numbered(1, 2, get_number=1)
+    first = fake.answering(pulled, end=Cut)
+    with renewing(broker, first, react(get=get), on_reconnect=heard, kind=kind) as it:
         messages = it.get("orders", 3, no_ack=no_ack)
     assert asked == [1 if no_ack else 3]
     assert [each.body for each in messages] == (
@@ -277,15 +248,20 @@ def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("option", "value", "words"),
     [
-        ({"reconnect_timeout_ms": -1}, "'reconnect_timeout_ms' is -1"),
-        ({"on_reconnect": 7}, "'on_reconnect' is a int"),
-        ({"on_reconnect": asyncio.sleep}, "'on_reconnect' is a coroutine function"),
+        ("reconnect_timeout_ms", -1, "is -1"),
+        ("on_reconnect", 7, "is a int"),
+        ("on_reconnect", asyncio.sleep, "is a coroutine function"),
+        ("window_messages", 0, "is 0"),
+        ("window_messages", limits.MAX_CHANNEL_WINDOW_MESSAGES + 1, "must be"),
+        ("transport_ack_percent", 0, "must be"),
+        ("transport_ack_percent", 101, "must be"),
+        ("transport_ack_delay_ms", -1, "must be"),
     ],
 )
 @pytest.mark.parametrize("kind", [Channel, AsyncChannel])
-def test_bad_options_are_told(broker, kind, options, words):
-    """C17: the error names the option that is wrong."""
-    with pytest.raises(errors.InvalidArgumentError, match=words):
-        kind(broker.endpoint, **options)
+def test_bad_options_are_told(broker, kind, option, value, words):
+    """C17, I6: the error names the option that is wrong."""
+    with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' {words}"):
+        kind(broker.endpoint, **{option: value})

@@ -1,5 +1,7 @@
 """Publishers of a scripted broker, on threads and on a loop, and a script without answers."""
 
+from itertools import chain
+
 from ackq.client import AsyncPublisher, Publisher
 from ackq.errors import WindowFullError
 from tests.fakes import scripted_broker as fake
@@ -41,3 +43,22 @@ def never_answer(requests):
     next(requests)
     yield fake.opened()
     yield from fake.ignore_all(requests)
+
+
+def holding(release):
+    """A script that confirms nothing before the event is set."""
+    return fake.answering(fake.held(release), confirmed)
+
+
+def confirmed(request):
+    return fake.confirm(fake.last_number(request))
+
+
+def requests(broker):
+    """The requests of all streams, in order."""
+    return list(chain(*broker.publishing.streams))
+
+
+def sent(broker):
+    """The bodies that the broker received, in order."""
+    return list(chain(*(fake.bodies(each) for each in fake.data_frames(requests(broker)))))

@@ -1,17 +1,26 @@
-"""The publisher's answers against a scripted broker: the client's side of the rules P2 to P14."""
+"""Publishers of a scripted broker, on threads and on a loop: input, answers, end. P2-P14."""
 
+import gc
+import logging
+import sys
+import textwrap
 import threading
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from ackq import errors
 from ackq.client import Confirmation, Publisher, TransactionalPublisher
 from ackq.v1 import publishing_pb2
+from ackq.wire import block
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.publishing import scripts
 from tests.unit.client.publishing.scripts import KINDS, LINGER_MS
-from tests.unit.client.threads import SOON_S, client_threads
+from tests.unit.client.threads import SOON_S, client_threads, no_threads_are_left, refusals
+
+FAR_WEST = timezone(timedelta(hours=-14))
 
 
 @pytest.fixture(params=KINDS)
@@ -20,63 +29,52 @@ def publisher(request):
     return partial(scripts.publisher, kind=KINDS[request.param])
 
 
-def test_nack_fails_its_messages_alone(broker, publisher):
-    """P8: the future and `flush` raise the reason; other messages are confirmed."""
-    broker.publishing.scripts.append(
-        fake.answering(
-            fake.nack(2, 3, errors.QueueFullError("The queue 'orders' is full.", queue="orders")),
-            fake.confirm(4),
-        )
-    )
+def failures(futures):
+    """The type of each future's error, None for a confirm."""
+    return [each.exception(SOON_S) and type(each.exception(0)) for each in futures]
+
+
+def test_answers_come_in_any_order_and_each_message_gets_one(broker, publisher):
+    """P8, P9: a nack fails its messages alone; future and, once, `flush` raise the reason."""
+    full = errors.QueueFullError("The queue 'orders' is full.", queue="orders")
+    answers = (fake.nack(2, 3, full), fake.confirm(6, first=6), fake.confirm(4), fake.confirm(4))
+    broker.publishing.scripts.append(fake.answering(*answers, fake.confirm(7)))
+    order = []
     with publisher(broker, linger_ms=LINGER_MS) as out:
-        futures = [out.publish(f"m{i}") for i in range(4)]
+        futures = [out.publish(f"m{number}") for number in range(1, 8)]
+        for each in futures:
+            each.add_done_callback(lambda done: order.append(done.exception() or done.result()))
         with pytest.raises(errors.QueueFullError, match="full") as failure:
             out.flush(SOON_S)
         assert failure.value.fields == {"queue": "orders"}
-        out.flush(SOON_S)  # a failure is reported once
-        assert out.unconfirmed == 0
-    assert [type(each.exception()) for each in futures] == [
-        type(None),
-        errors.QueueFullError,
-        errors.QueueFullError,
-        type(None),
-    ]
-    # A shared error that is raised again and again would grow one traceback.
-    assert futures[1].exception() is not futures[2].exception()
-
-
-def test_confirms_out_of_order(broker, publisher):
-    """P9: confirms may come in any order and shape; each message is reported once."""
-    broker.publishing.scripts.append(
-        fake.answering(
-            fake.confirm(5, first=5),
-            fake.confirm(2, first=2),
-            fake.confirm(3),
-            fake.confirm(3),
-            fake.confirm(6),
-        )
-    )
-    order = []
-    with publisher(broker, linger_ms=LINGER_MS) as out:
-        for i in range(6):
-            out.publish(f"m{i}").add_done_callback(lambda f: order.append(f.result().number))
-    assert order == [5, 2, 1, 3, 4, 6]
-
-
-def test_a_return_without_its_messages_is_an_error(broker):
-    """P7, P8: a return with another row count fails all unanswered publishes; no thread dies."""
-
-    def returned(request):
-        return fake.returned(1, 2, block=request.block)  # three rows
-
-    broker.publishing.scripts.append(fake.answering(returned, end=None))
-    out = scripts.publisher(broker, linger_ms=LINGER_MS, on_return=lambda _: None)
-    futures = [out.publish(f"m{i}") for i in range(3)]
-    with pytest.raises(
-        errors.OutcomeUnknownError, match="returned 2 publish numbers with 3 messages"
-    ):
         out.flush(SOON_S)
-    assert {type(each.exception(SOON_S)) for each in futures} == {errors.OutcomeUnknownError}
+        assert out.unconfirmed == 0
+    nacked = [futures[1].exception(), futures[2].exception()]
+    assert order == [*nacked, *[Confirmation(number) for number in (6, 1, 4, 5, 7)]]
+    assert {type(each) for each in nacked} == {errors.QueueFullError}
+    # A shared error that is raised again and again would grow one traceback.
+    assert nacked[0] is not nacked[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            lambda request: fake.returned(1, 2, block=request.block),
+            "returned 2 publish numbers with 3 messages",
+        ),
+        (fake.confirm(9), "answered publish number 9"),
+    ],
+    ids=["a return without its messages", "a confirm of an unsent number"],
+)
+def test_an_answer_that_no_broker_gives_ends_the_publisher(broker, publisher, answer, said):
+    """P3, P7, P8: all unanswered publishes fail; no thread dies."""
+    broker.publishing.scripts.append(fake.answering(answer))
+    out = publisher(broker, linger_ms=LINGER_MS, on_return=lambda _: None)
+    futures = [out.publish(f"m{i}") for i in range(3)]
+    with pytest.raises(errors.OutcomeUnknownError, match=said):
+        out.flush(SOON_S)
+    assert failures(futures) == [errors.OutcomeUnknownError] * 3
     out.close()
 
 
@@ -87,16 +85,29 @@ def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publis
     futures = [out.publish(f"m{i}") for i in range(5)]
     with pytest.raises(errors.UnroutableError, match="No queue"):
         out.close()
-    assert [type(each.exception(0)) for each in futures] == [
-        type(None),
-        errors.UnroutableError,
-        errors.UnroutableError,
-        type(None),
-        type(None),
-    ]
+    lost = errors.UnroutableError
+    assert failures(futures) == [None, lost, lost, None, None]
     assert futures[4].result(0) == Confirmation(5)
     (frame,) = fake.data_frames(broker.publishing.streams[0])
     assert frame.header.data.mandatory
+
+
+@pytest.mark.parametrize("told", [None, lambda _: None], ids=["nobody listens", "told"])
+def test_small_batches_of_a_frame_are_answered_one_by_one(broker, told):
+    """P3, P7, P8: a batch fails by its first refused row, or by a returned one that nobody hears.
+
+    It has its failure once all its rows are answered; no other batch of the frame fails.
+    """
+    nacked = fake.nack(4, 5, errors.QueueFullError("full"))
+    answers = (fake.second_returned, nacked, fake.confirm(8))
+    broker.publishing.scripts.append(fake.answering(*answers))
+    with scripts.publisher(broker, linger_ms=LINGER_MS, on_return=told) as out:
+        futures = [out.publish_batch(pa.record_batch({"body": ["a", "b"]})) for _ in range(4)]
+        with pytest.raises(errors.QueueFullError):
+            out.flush(SOON_S)
+    lost = None if told else errors.UnroutableError
+    assert failures(futures) == [lost, errors.QueueFullError, errors.QueueFullError, None]
+    assert futures[3].result(0) == 2
 
 
 def test_a_message_that_was_returned_and_then_placed_is_confirmed(broker, publisher):
@@ -110,7 +121,6 @@ def test_a_message_that_was_returned_and_then_placed_is_confirmed(broker, publis
 
 def test_publisher_that_was_never_opened_does_not_resume(broker, publisher):
     """P10: an open that was never answered is repeated without `resume`."""
-
     broker.publishing.scripts.append(fake.refusing(fake.Cut))
     with publisher(broker) as out:
         out.publish(b"a")
@@ -186,8 +196,7 @@ def test_no_broker_names_endpoint_and_cause():
 def test_blocked_broker_is_told_and_respected(broker, publisher):
     """P14: reported by callback and property; meanwhile neither data nor probes are sent."""
     told = []
-    blocked = threading.Event()
-    release = threading.Event()
+    blocked, release = threading.Event(), threading.Event()
 
     def on_blocked(reason):
         told.append(reason)
@@ -211,17 +220,6 @@ def test_blocked_broker_is_told_and_respected(broker, publisher):
     assert told == ["disk 99 % full", None]
 
 
-def test_answer_to_an_unsent_number_ends_the_publisher(broker, publisher):
-    """P3: a confirm of a number that was never published ends the publisher."""
-
-    broker.publishing.scripts.append(fake.answering(fake.confirm(9)))
-    out = publisher(broker)
-    with pytest.raises(errors.OutcomeUnknownError, match="answered publish number 9"):
-        out.publish(b"a").result(SOON_S)
-    with pytest.raises(errors.OutcomeUnknownError):
-        out.close()
-
-
 def test_many_threads_share_a_publisher(broker, publisher):
     """P2, P3: numbers count from 1, and each message of each thread is confirmed once."""
     futures = []
@@ -236,10 +234,253 @@ def test_many_threads_share_a_publisher(broker, publisher):
         for each in threads:
             each.join(SOON_S)
     assert sorted(each.result().number for each in futures) == list(range(1, 2001))
-    sent = [
-        body
-        for each in fake.data_frames(broker.publishing.streams[0])
-        for body in fake.bodies(each)
-    ]
+    sent = scripts.sent(broker)
     assert len(sent) == len(set(sent)) == 2000
     assert client_threads() == []
+
+
+def test_callbacks_may_publish_and_not_flush(broker):
+    """P14: a publish from a callback does not wait for the callback's thread; a flush would."""
+    replies, caught = [], []
+    with scripts.publisher(broker, window_messages=1) as out:
+        first = out.publish(b"a")
+        first.add_done_callback(lambda _: replies.append(out.publish(b"reply")))
+        first.add_done_callback(lambda _: caught.extend(refusals(out.flush)))
+        out.flush(SOON_S)
+        assert [each.result(SOON_S) for each in replies] == [Confirmation(2)]
+    assert len(caught) == 1
+
+
+def exit_on_return(returned):
+    raise SystemExit(str(returned.numbers))
+
+
+def test_callback_that_exits_stops_nothing(broker, caplog):
+    """P3: `sys.exit()` in a callback stops neither the publisher nor other callbacks."""
+    batch = pa.record_batch({"body": pa.array([b"m0"], pa.binary())})
+    returned = fake.returned(1, block=block.encode(batch))
+    broker.publishing.scripts.append(fake.answering(returned, fake.confirm(3)))
+    with scripts.publisher(broker, on_return=exit_on_return, linger_ms=LINGER_MS) as out:
+        futures = [out.publish(f"m{i}") for i in range(3)]
+        futures[0].add_done_callback(lambda _: sys.exit(3))
+        out.flush(SOON_S)
+        assert [each.result(0).number for each in futures] == [1, 2, 3]
+        later = out.publish(b"d")
+        out.flush(SOON_S)
+        assert later.result(0).number == 4
+    raised = [each.exc_info[1] for each in caplog.records if each.levelno == logging.ERROR]
+    assert [str(each) for each in raised] == ["(1,)", "3"]
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["known", "unknown to the broker"])
+def test_close_says_that_every_answer_was_read(broker, old):
+    """P10: `close` is sent after the last confirm; an older broker's refusal is ignored."""
+    confirmed = threading.Event()
+
+    def confirm(request):
+        assert not confirmed.wait(0.2)
+        confirmed.set()
+        return fake.confirm(fake.last_number(request))
+
+    def refuse(requests):
+        for _ in requests:
+            raise errors.InvalidArgumentError("opened once")
+        yield
+
+    rest = refuse if old else fake.ignore_all
+    broker.publishing.scripts.append(fake.answering(confirm, then=rest))
+    out = scripts.publisher(broker)
+    future = out.publish(b"a")
+    out.close()
+    out.close()
+    assert future.result(0) == Confirmation(1)
+    with pytest.raises(errors.ClosedError, match="is closed"):
+        out.publish(b"b")
+    (requests,) = broker.publishing.streams
+    assert [each.header.WhichOneof("kind") for each in requests] == ["open", "data", "close"]
+    assert client_threads() == []
+
+
+def test_close_in_an_outage_names_its_cause(broker):
+    """P14: the error names the connection failure, not a broker under load."""
+    broker.close()
+    out = scripts.publisher(broker)
+    out.publish(b"a")
+    with out._stream._changed:
+        assert out._stream._changed.wait_for(lambda: out._stream._outage, SOON_S)
+    with pytest.raises(errors.BrokerUnavailableError, match="1 publishes had no answer") as late:
+        out.close(0.2)
+    assert "Connection refused" in late.value.fields["cause"]
+    assert "Check the address and that the broker runs" in late.value.message
+    assert client_threads() == []
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_publish_in_one_line_is_confirmed(broker, batch):
+    """P3: an unreferenced publisher goes on until its publishes are answered."""
+    release = threading.Event()
+    broker.publishing.scripts.append(scripts.holding(release))
+    if batch:
+        rows = pa.record_batch({"body": [b"a", b"b"]})
+        future = scripts.publisher(broker).publish_batch(rows)
+    else:
+        future = scripts.publisher(broker).publish(b"a")
+    gc.collect()
+    release.set()
+    assert future.result(SOON_S) == (2 if batch else Confirmation(1))
+    no_threads_are_left()
+
+
+def test_frame_stays_within_its_target(broker):
+    """Single publishes are sent in frames of about 2 MiB."""
+    with scripts.publisher(broker, linger_ms=LINGER_MS) as out:
+        for _ in range(12):
+            out.publish(b"x" * 600_000)
+    rows = [each.header.data.rows for each in fake.data_frames(broker.publishing.streams[0])]
+    assert rows == [3, 3, 3, 3]
+
+
+def test_batch_is_cut_into_frames_with_one_future(broker):
+    """P2, P9: a large batch has one future, frames of at most 10,000 rows, order kept."""
+    table = pa.table({"body": [f"m{i}" for i in range(25_000)]})
+    with scripts.publisher(broker) as out:
+        assert out.publish_batch(table).result(SOON_S) == 25_000
+    frames = fake.data_frames(broker.publishing.streams[0])
+    assert [each.header.data.rows for each in frames] == [10_000, 10_000, 5_000]
+    assert [each.header.data.first_number for each in frames] == [1, 10_001, 20_001]
+    assert fake.bodies(frames[2])[-1] == b"m24999"
+
+
+def test_what_differs_does_not_share_a_frame(broker):
+    """A frame has one exchange, flags, set of columns, and routing key or column of keys.
+
+    The order is kept.
+    """
+    bare = pa.record_batch({"body": ["bare"]})
+    keyed = pa.record_batch({"body": ["keyed"], "routing_key": ["x"]})
+    with scripts.publisher(broker, linger_ms=LINGER_MS) as out:
+        out.publish(b"a")
+        out.publish(b"b", exchange="x")
+        out.publish(b"c", exchange="x", mandatory=False)
+        out.publish(b"d", ack_immediately=True)
+        for batch, key in ((bare, None), (bare, None), (bare, "other"), (keyed, None)):
+            out.publish_batch(batch, routing_key=key)
+        out.publish(b"single")
+        out.publish_batch(bare, exchange="e")
+    frames = fake.data_frames(scripts.requests(broker))
+    sent = [(each.header.data, fake.bodies(each)) for each in frames]
+    assert [(d.exchange, d.mandatory, d.ack_immediately, *found) for d, found in sent] == [
+        ("", True, False, b"a"),
+        ("x", True, False, b"b"),
+        ("x", False, False, b"c"),
+        ("", True, True, b"d"),
+        ("", True, False, b"bare", b"bare"),
+        ("", True, False, b"bare"),
+        ("", True, False, b"keyed"),
+        ("", True, False, b"single"),
+        ("e", True, False, b"bare"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"body": 1}, "'body' is a int; it must be bytes or str"),
+        ({"body": "\ud800"}, "'body' cannot be written as UTF-8"),
+        ({"message_id": 7}, "'message_id' is a int"),
+        ({"message_id": "\ud800"}, "cannot be written as UTF-8"),
+        ({"headers": {"k": 1}}, "'headers' is a int"),
+        ({"headers": [("k", "v")]}, "'headers' is a list"),
+        ({"routing_key": "k" * 256}, "256 bytes; the limit is 255"),
+        ({"exchange": 5}, "'exchange' is a int"),
+        ({"exchange": "e" * 256}, "256 bytes; the limit is 255"),
+        ({"persistent": "yes"}, "'persistent' is a str; it must be True or False"),
+        ({"mandatory": "yes"}, "'mandatory' is a str"),
+        ({"ack_immediately": 1}, "'ack_immediately' is a int"),
+        ({"queue": "q", "routing_key": "q"}, "Give 'queue' alone, or the other two"),
+        ({"queue": "q", "exchange": ""}, "Give 'queue' alone, or the other two"),
+        ({"queue": ""}, "A queue's name has 1 to 255 bytes, not 0"),
+        ({"queue": 5}, "'queue' is a int"),
+        ({"ttl_ms": "1 s"}, "'ttl_ms' is a str"),
+        ({"ttl_ms": True}, "'ttl_ms' is a bool"),
+        ({"ttl_ms": 0}, "'ttl_ms' is 0; it must be 1 to"),
+        ({"ttl_ms": 1 << 62}, "a hundred years"),
+        ({"published_at": "now"}, "'published_at' is a str"),
+        ({"published_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"published_at": datetime.max.replace(tzinfo=UTC)}, "every time zone"),
+        ({"published_at": datetime.min.replace(tzinfo=FAR_WEST)}, "every time zone"),
+        ({"published_at": datetime.max.replace(tzinfo=FAR_WEST)}, "every time zone"),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
+    """A bad argument raises at the call, and the next message is published."""
+    with scripts.publisher(broker) as out:
+        with pytest.raises(errors.InvalidArgumentError, match=expected):
+            out.publish(**{"body": b""} | arguments)
+        assert out.publish(b"good").result(SOON_S) == Confirmation(1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "said"),
+    [
+        ({"routing_key": ["other"]}, {"queue": "bills"}, "a column"),
+        ({}, {"exchange": 5}, "'exchange'"),
+    ],
+)
+def test_bad_arguments_of_a_batch_are_refused_at_once(broker, columns, arguments, said):
+    """Q2: `queue` would override a batch's own keys; an exchange is a text."""
+    batch = pa.record_batch({"body": [b"a"], **columns})
+    with scripts.publisher(broker) as out, pytest.raises(errors.InvalidArgumentError, match=said):
+        out.publish_batch(batch, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Publisher, {"exchange": 5}),
+        (Publisher, {"mandatory": "yes"}),
+        (Publisher, {"persistent": "no"}),
+        (Publisher, {"label": b"x"}),
+        (Publisher, {"window_messages": 0}),
+        (Publisher, {"window_bytes": 0}),
+        (Publisher, {"publish_ack_timeout_ms": 0}),
+        (Publisher, {"linger_ms": -1}),
+        (TransactionalPublisher, {"window_messages": 0}),
+        (TransactionalPublisher, {"window_bytes": -1}),
+        (TransactionalPublisher, {"mandatory": 1}),
+        (TransactionalPublisher, {"label": 5}),
+    ],
+)
+def test_bad_options_are_refused_at_once(broker, kind, options):
+    """The error names the publisher option that is wrong."""
+    with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
+        kind(broker.endpoint, **options)
+
+
+@pytest.mark.parametrize("kind", [*KINDS.values(), TransactionalPublisher])
+def test_a_queue_is_named_as_everywhere_else(broker, kind):
+    """Q2, P13: `queue` overrides the publisher's exchange and routing key."""
+    with scripts.publisher(broker, kind=kind, exchange="events") as out:
+        out.publish(b"a", queue="bills")
+        out.publish_batch(pa.record_batch({"body": [b"b"]}), queue="bills")
+        if kind is TransactionalPublisher:
+            out.commit(SOON_S)
+    frames = fake.data_frames(scripts.requests(broker))
+    blocks = [block.decode(each.block, validate=True) for each in frames]
+    for frame, (header, rows) in zip(frames, blocks, strict=True):
+        keys = [header.routing_key]
+        if "routing_key" in rows.schema.names:
+            keys = rows["routing_key"].to_pylist()
+        assert (frame.header.data.exchange, set(keys)) == ("", {"bills"})
+    assert sum(rows.num_rows for _, rows in blocks) == 2
+
+
+def test_examples_of_the_docstring_are_right(broker, capsys):
+    """The examples in the docstring of `Publisher` run and print their documented output."""
+    paragraphs = Publisher.__doc__.split("\n\n")
+    examples = [each for each in paragraphs if each.lstrip().startswith("with ")]
+    assert len(examples) == 2
+    for each in examples:
+        program = textwrap.dedent(each).replace("127.0.0.1:5775", broker.endpoint)
+        exec(program, {"Publisher": Publisher, "pyarrow": pa})  # noqa: S102
+    assert capsys.readouterr().out == "1\n2\n"

@@ -35,15 +35,9 @@ def test_sealed_stage_counts_what_was_written(broker):
     assert (stage.rows, stage.payload_bytes) == (2, 3 + 2 * len("orders"))
     assert pickle.loads(pickle.dumps(stage)) == stage  # noqa: S301 - our own bytes
     first, data, seal = broker.publishing.stages[0]
-    opening = first.header.open
-    assert opening.stage_id == stage.stage_id
-    assert (opening.writer, opening.batch_id, opening.run_id, opening.label, opening.mandatory) == (
-        "query",
-        7,
-        "run",
-        "0.0",
-        True,
-    )
+    names = {"writer": "query", "batch_id": 7, "run_id": "run", "label": "0.0"}
+    opening = publishing_pb2.StageOpen(stage_id=stage.stage_id, mandatory=True, **names)
+    assert first.header.open == opening
     assert data.header.data.unroutable_queue == "lost"
     header, batch = block.decode(data.block, validate=True)
     assert (header.routing_key, batch.column(0).to_pylist()) == ("orders", [b"ab", b"c"])
@@ -71,11 +65,12 @@ def test_rows_keep_their_order_and_destination(broker):
         out.write(rows(b"4"), exchange="x", routing_key="b")
         out.write(rows(b"5", routing_key=["k"]), exchange="x")
         out.seal()
-    sent = [(each.header.data.exchange, *block.decode(each.block)) for each in data_frames(broker)]
-    assert [
-        (exchange, header.routing_key, batch.column("body").to_pylist())
-        for exchange, header, batch in sent
-    ] == [
+    found = []
+    for each in data_frames(broker):
+        header, batch = block.decode(each.block)
+        bodies = batch.column("body").to_pylist()
+        found.append((each.header.data.exchange, header.routing_key, bodies))
+    assert found == [
         ("", "a", [b"1", b"2"]),
         ("", "b", [b"3"]),
         ("x", "b", [b"4"]),
@@ -86,20 +81,13 @@ def test_rows_keep_their_order_and_destination(broker):
 def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
     """K4: with a full window the writer waits for `stored`."""
     monkeypatch.setattr(limits, "STAGE_WINDOW_BYTES", 3_000_000)
-    held = []
     release = threading.Event()
 
     def script(requests):
-        stored = 0
-        for request in requests:
-            if request.header.HasField("data"):
-                held.append(request)
-                if len(held) == 2:
-                    release.wait(SOON_S)
-                stored += request.header.data.rows
-                yield publishing_pb2.StageResponse(stored=publishing_pb2.StageStored(rows=stored))
-            elif request.header.HasField("seal"):
-                yield publishing_pb2.StageResponse(sealed=publishing_pb2.StageSealed())
+        for answers, answer in enumerate(fake.store_all(requests)):
+            if answers == 1:
+                release.wait(SOON_S)
+            yield answer
 
     broker.publishing.stage_script = script
     with writer(broker) as out:
@@ -121,20 +109,14 @@ def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
 @pytest.mark.parametrize(
     ("failure", "error", "words"),
     [
-        (errors.UnroutableError("No queue wants 'nowhere'."), errors.UnroutableError, "nowhere"),
+        (errors.UnroutableError("No queue wants it."), errors.UnroutableError, "No queue"),
         (fake.Cut, errors.BrokerUnavailableError, "cut"),
     ],
 )
 def test_failure_reaches_the_writer(broker, failure, error, words):
     """K4: an unroutable row, or a cut, fails the task with its reason; no stage is resumed."""
-
-    def script(requests):
-        next(requests)
-        next(requests)
-        raise failure
-        yield
-
-    broker.publishing.stage_script = script
+    opened = publishing_pb2.StageResponse()
+    broker.publishing.stage_script = fake.answering(opening=opened, end=failure)
     out = writer(broker)
     out.write(rows(b"a"), routing_key="nowhere")
     with pytest.raises(error, match=words):
