@@ -6,6 +6,7 @@ from concurrent.futures import (
     ALL_COMPLETED,
     FIRST_EXCEPTION,
     Future,
+    ThreadPoolExecutor,
     as_completed,
     wait,
 )
@@ -13,7 +14,7 @@ from concurrent.futures import (
 import pytest
 
 from ackq import limits
-from ackq.client.futures import LightFuture, wait_s
+from ackq.client.futures import FutureLock, LightFuture, wait_s
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.errors import QueueFullError
@@ -58,28 +59,20 @@ def test_same_attributes_as_the_standard_library(kind):
 
 
 def test_result_waits_for_another_thread(kind):
-    """Several threads may wait for one future."""
-    future, results = kind(), []
-    threads = [
-        threading.Thread(target=lambda: results.append(result_of(future, SOON_S))) for _ in range(3)
-    ]
-    for each in threads:
-        each.start()
-    set_result(future)
-    for each in threads:
-        each.join(SOON_S)
-    assert results == [7] * 3
+    """Several threads may wait for one future; after a timeout it can still be done."""
+    future = kind()
+    with pytest.raises(TimeoutError):
+        future.result(0.01)
+    with pytest.raises(TimeoutError):
+        future.exception(0)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(result_of, future, SOON_S) for _ in range(3)]
+        set_result(future)
+    assert [each.result() for each in waiting] == [7] * 3
 
 
-def test_result_times_out_or_is_an_exception(kind):
-    """After a timeout the future can still be done; a failure is raised."""
-    late, failed = kind(), kind()
-    with pytest.raises(TimeoutError):
-        late.result(0.01)
-    with pytest.raises(TimeoutError):
-        late.exception(0)
-    set_result(late)
-    assert result_of(late) == 7
+def test_a_failure_is_raised(kind):
+    failed = kind()
     set_exception(failed)
     with pytest.raises(QueueFullError, match="full"):
         failed.result(0)
@@ -111,21 +104,15 @@ def test_ctrl_c_ends_a_wait_that_had_just_begun(kind, monkeypatch):
     assert wait_s(-1.0) == 0
 
 
-def test_callbacks_run_once(kind):
-    """A callback runs once, also if it is added late."""
+def test_callbacks_run_once_and_cancel_is_refused(kind):
+    """A callback runs once, also if it is added late; what was accepted cannot be cancelled."""
     future, called = kind(), []
     future.add_done_callback(called.append)
-    set_result(future)
-    future.add_done_callback(called.append)
-    assert called == [future, future]
-
-
-def test_cancel_is_refused(kind):
-    """A publish that was accepted cannot be cancelled."""
-    future = kind()
     assert not future.cancel()
     assert future.running()
     set_result(future)
+    future.add_done_callback(called.append)
+    assert called == [future, future]
     assert not future.cancelled()
     assert future.done()
     assert "finished" in repr(future)
@@ -154,3 +141,31 @@ def test_asyncio_awaits_it(kind):
         return result_of(future)
 
     assert asyncio.run(wait_for_it()) == 7
+
+
+def test_two_threads_wait_for_the_same_futures_in_any_order():
+    """`wait` locks all its futures at once; opposite orders do not deadlock."""
+    some = [ConfirmationFuture() for _ in range(100)]
+    threads = [
+        threading.Thread(target=wait, args=(each, SOON_S), daemon=True)
+        for each in (some, some[::-1], some[::2], some[1::2]) * 5
+    ]
+    for each in threads:
+        each.start()
+    threading.Timer(0.05, confirmations.confirm, (some, 1, {})).start()
+    for each in threads:
+        each.join(SOON_S)
+    assert not any(each.is_alive() for each in threads)
+
+
+def test_a_fork_gets_a_lock_that_nobody_holds(monkeypatch):
+    """A lock that another thread held at the fork is renewed in the child."""
+    lock = FutureLock()
+    monkeypatch.setattr(confirmations, "_LOCK", lock)
+    holder = threading.Thread(target=lock.acquire)
+    holder.start()
+    holder.join(SOON_S)
+    lock.renew()
+    future = ConfirmationFuture()
+    confirmations.confirm([future], 1, {})
+    assert future.result(0).number == 1

@@ -20,23 +20,17 @@ ORDERS = Destination("", mandatory=False)
 GATHER_S = limits.PUBLISH_GATHER_MS / 1000
 
 
-def make_state(*, opened=True, **changes):
-    options = {
-        "persistent": True,
-        "window_messages": 1000,
-        "window_bytes": 1_000_000,
-        "linger_s": 1.0,
-        "ack_timeout_s": 100.0,
-    }
-    state = ConfirmState(PublishSettings(**(options | changes)))
-    if opened:
-        state.on_opened()
+def make_state(*, linger_s=0.0, ack_timeout_s=5.0):
+    settings = PublishSettings(
+        persistent=True,
+        window_messages=100_000,
+        window_bytes=1_000_000,
+        linger_s=linger_s,
+        ack_timeout_s=ack_timeout_s,
+    )
+    state = ConfirmState(settings)
+    state.on_opened()
     return state
-
-
-@pytest.fixture
-def state():
-    return make_state()
 
 
 def row(body):
@@ -63,16 +57,27 @@ def sent(action):
     return tuple(action.part.numbers)
 
 
-def test_idle_publisher_waits_one_linger(state):
-    """A single message waits for others, but not longer than the linger."""
+def test_single_messages_wait_for_others():
+    """P11: not longer than the linger; urgent ones go at once, but behind two frames they gather.
+
+    So no queue of tiny frames forms.
+    """
+    state = make_state(linger_s=1.0)
     add(state, now=10.0)
     assert state.next_action(10.5) == Wait(11.0)
     assert sent(state.next_action(11.0)) == (1, 1)
+    urgent = Destination("", mandatory=False, ack_immediately=True)
+    add(state, now=11.0, destination=urgent)
+    assert sent(state.next_action(11.0)) == (2, 2)
+    add(state, now=11.0, count=5, destination=urgent)
+    assert state.next_action(11.0) == Wait(12.0)
+    state.on_confirm(1, 1, multiple=True)
+    assert sent(state.next_action(11.0)) == (3, 7)
 
 
 def test_answers_clock_the_next_frame():
     """With frames in flight, messages gather until an answer or the gather time."""
-    state = make_state(linger_s=0.0)
+    state = make_state()
     state.append_frame(frame(1))
     assert sent(state.next_action(0.0)) == (1, 1)
     add(state, now=1.0, count=5)
@@ -83,27 +88,18 @@ def test_answers_clock_the_next_frame():
     assert sent(state.next_action(2.0 + GATHER_S)) == (7, 7)
 
 
-def test_urgent_messages_gather_behind_two_frames(state):
-    """P11: with two frames in flight urgent messages gather, so no queue of tiny frames forms."""
-    urgent = Destination("", mandatory=False, ack_immediately=True)
-    for number in (1, 2):
-        add(state, destination=urgent)
-        assert sent(state.next_action(0.0)) == (number, number)
-    add(state, count=5, destination=urgent)
-    assert state.next_action(0.0) == Wait(1.0)
-    state.on_confirm(1, 1, multiple=True)
-    assert sent(state.next_action(0.0)) == (3, 7)
-
-
 def test_sender_is_woken_twice_per_frame():
     """O(1) wake-ups per frame: for the first message, and when the frame is full."""
-    woken = add(make_state(), count=10_001)
+    woken = add(make_state(linger_s=1.0), count=10_001)
     assert [at for at, wake in enumerate(woken) if wake] == [0, 9_999, 10_000]
 
 
-def test_probe_covers_what_is_late_and_nothing_else():
-    """P10: a probe names the late numbers only; later frames have their own timeout."""
-    state = make_state(ack_timeout_s=5.0)
+def test_probes_name_what_is_late():
+    """P10: and nothing else; each frame has its own timeout, also once an older is answered.
+
+    P14: no probe is sent to a blocked broker; unblocking restarts the timers.
+    """
+    state = make_state()
     state.append_frame(frame(4))
     state.next_action(0.0)
     assert state.next_action(0.0) == Wait(5.0)
@@ -113,30 +109,15 @@ def test_probe_covers_what_is_late_and_nothing_else():
     assert state.next_action(5.0) == Probe(Range(3, 4), 3)
     assert state.next_action(5.0) == Wait(10.0)
     assert state.next_action(10.0) == Probe(Range(3, 6), 3)
-
-
-def test_timer_follows_the_oldest_frame():
-    """P10: a younger frame does not inherit the timer of an answered frame."""
-    state = make_state(ack_timeout_s=5.0)
     state.append_frame(frame(1))
-    state.next_action(0.0)
-    state.next_action(0.0)
-    state.append_frame(frame(1))
-    state.next_action(3.0)
-    state.on_confirm(1, 1, multiple=True)
-    assert state.next_action(5.0) == Wait(8.0)
-    assert state.next_action(8.0) == Probe(Range(2, 2), 2)
-
-
-def test_blocked_time_does_not_count():
-    """P14: no probe is sent to a blocked broker; unblocking restarts the timers."""
-    state = make_state(ack_timeout_s=5.0)
-    state.append_frame(frame(1))
-    state.next_action(0.0)
+    state.next_action(12.0)
+    state.on_confirm(6, 6, multiple=True)
+    assert state.next_action(15.0) == Wait(17.0)
     state.on_blocked("disk")
     assert state.next_action(50.0) == Wait(None)
     state.on_unblocked()
     assert state.next_action(50.0) == Wait(55.0)
+    assert state.next_action(55.0) == Probe(Range(7, 7), 7)
 
 
 def test_answered_frames_are_let_go():
@@ -155,21 +136,23 @@ def test_answered_frames_are_let_go():
 @pytest.mark.parametrize("fail", [False, True])
 def test_told_frames_let_go_of_their_futures(fail):
     """P9: an answered frame that is still listed drops its futures."""
-    state = make_state(linger_s=0.0)
-    state.append(ORDERS, row(b"a"), 2, future := ConfirmationFuture(), 0.0)
+    state = make_state()
+    add(state)
     state.next_action(0.0)
     (answered,) = state.on_confirm(1, 1, multiple=False)
+    receipt = answered.frame.receipt
+    (future,) = receipt._futures
     if fail:
-        answered.frame.receipt.fail(1, answered.numbers, errors.QueueFullError("full"))
+        receipt.fail(1, answered.numbers, errors.QueueFullError("full"))
     else:
-        answered.frame.receipt.confirm(1, answered.numbers, {})
+        receipt.confirm(1, answered.numbers, {})
     assert future.done()
-    assert answered.frame.receipt._futures == []
+    assert receipt._futures == []
 
 
 def test_frame_answered_on_its_way_out_is_not_sent():
     """P10: the sender encodes without the lock, and an answer may free the rows meanwhile."""
-    state = make_state(linger_s=0.0)
+    state = make_state()
     add(state, count=2)
     state.next_action(0.0)
     state.on_probed([Range(1, 2)])
@@ -234,7 +217,7 @@ class Application:
     """A publisher, and a broker that answers in any order, and forgets its returns at a cut."""
 
     def __init__(self):
-        self.state = make_state(linger_s=0.0, ack_timeout_s=5.0)
+        self.state = make_state()
         self.now = 0.0
         self.added = self.highest_sent = 0
         self.unanswered = set()

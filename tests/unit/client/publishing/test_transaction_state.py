@@ -20,21 +20,17 @@ OTHERS = Destination("x", mandatory=True)
 NO_QUEUE = errors.UnroutableError("no queue")
 
 
-def make_state(*, opened=True, keep_mandatory=False):
-    state = TransactionState(
-        persistent=True,
-        window_messages=1000,
-        window_bytes=10_000,
-        keep_mandatory=keep_mandatory,
-    )
-    if opened:
-        state.on_opened()
-    return state
-
-
 @pytest.fixture
 def state():
     return make_state()
+
+
+def make_state(*, keep_mandatory=False):
+    state = TransactionState(
+        persistent=True, window_messages=1000, window_bytes=10_000, keep_mandatory=keep_mandatory
+    )
+    state.on_opened()
+    return state
 
 
 def add(state, *bodies, destination=ORDERS):
