@@ -41,11 +41,7 @@ WHOLE = {
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {
-    "client/blocks/test_small_arrays.py": "what a fresh interpreter imports",
-    "client/threads.py": "an interpreter that exits or forks with a channel or a publisher open",
-    "client/sessions/test_session.py": "a holder is one of its process",
-    "client/connection/test_grpc_channels.py": "a fork",
-    "client/test_public_names.py": "an import in a fresh interpreter",
+    "client/threads.py": "an interpreter that imports, exits or forks with a client",
 }
 
 

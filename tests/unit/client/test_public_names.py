@@ -1,25 +1,21 @@
 """The names of `ackq.client`: imported lazily, with the older names kept."""
 
-import subprocess
-import sys
-
 from ackq import client
+from tests.unit.client.threads import run_program
 
 
 def test_importing_security_needs_no_grpc():
     """Importing `Security` loads neither gRPC nor pyarrow, as Spark's options need neither."""
-    program = (
-        "import sys; from ackq.client import Security;"
-        "raise SystemExit('grpc' in sys.modules or 'pyarrow' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    run_program("""
+        import sys
+        from ackq.client import Security
+        raise SystemExit("grpc" in sys.modules or "pyarrow" in sys.modules)
+    """)
 
 
 def test_every_public_name_exists():
     """Each name in the lazy table exists in its module."""
-    import ackq.client
-
-    assert [name for name in ackq.client.__all__ if not hasattr(ackq.client, name)] == []
+    assert [name for name in client.__all__ if not hasattr(client, name)] == []
 
 
 def test_public_names_are_listed():

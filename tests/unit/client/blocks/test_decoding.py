@@ -44,49 +44,24 @@ def test_columns_have_sparks_types_in_the_order_asked_for(names):
     assert {first.get(name) for name in ("message_id", "reply_to", "expires_at")} == {None}
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ({"body": [b""] * 2}, [[], []]),
-        (
-            {"body": [b""] * 2, "headers": pa.array([None, [("a", "b")]], columns.HEADERS)},
-            [[], [("a", "b")]],
-        ),
-    ],
-    ids=["absent", "null"],
-)
-def test_headers_are_never_null(rows, expected):
-    """Absent headers are empty, not null: Spark's default Arrow sink is quadratic in nulls."""
-    data = block.encode(pa.RecordBatch.from_pydict(rows))
-    headers = decoding.delivered(runs((1, 2)), data, ["headers"]).column(0)
-    assert (headers.null_count, headers.to_pylist()) == (0, expected)
-
-
-def test_header_constants_are_expanded():
-    data = content(
-        [b"a", b"b"],
-        routing_key="k",
-        published_at_us=NOON_US,
-        delivery_mode=pb.DELIVERY_MODE_NON_PERSISTENT,
-    )
-    batch = decoding.delivered(runs((1, 2)), data, ["routing_key", "published_at", "persistent"])
-    expected = {"routing_key": "k", "published_at": NOON, "persistent": False}
-    assert batch.to_pylist() == [expected, expected]
-
-
 def test_null_means_the_headers_constant():
-    """A null value in a column is replaced by the constant of the block's header."""
+    """A null value in a column is replaced by the constant of the block's header.
+
+    Headers are empty, not null: Spark's default Arrow sink is quadratic in nulls.
+    """
     rows = pa.RecordBatch.from_pydict(
         {
             "body": [b"a", b"b"],
+            "headers": pa.array([None, [("a", "b")]], columns.HEADERS),
             "published_at": pa.array([NOON_US + 1, None], columns.TIMESTAMP),
             "persistent": pa.array([None, False]),
         }
     )
     data = block.encode(rows, published_at_us=NOON_US)
-    batch = decoding.delivered(runs((1, 2)), data, ["published_at", "persistent"])
+    batch = decoding.delivered(runs((1, 2)), data, ["published_at", "persistent", "headers"])
     assert batch.column("published_at").cast(pa.int64()).to_pylist() == [NOON_US + 1, NOON_US]
     assert batch.column("persistent").to_pylist() == [True, False]
+    assert batch.column("headers").to_pylist() == [[], [("a", "b")]]
 
 
 @pytest.mark.parametrize("us", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
@@ -118,17 +93,16 @@ def test_stored_columns_are_not_copied():
 def test_constant_columns_have_the_rows_of_their_frame(rows):
     """Constants that frames share are cut to the rows of each, whatever frame came before."""
     names = [name for name in columns.DELIVERED if name not in ("body", "delivery_tag")]
-    for count, key in ((2, "a"), (rows, "b" * 65), (rows, "a")):
-        data = content([b""] * count, routing_key=key, published_at_us=NOON_US)
-        batch = decoding.delivered(runs((1, count)), data, names)
+    durable, other = pb.DELIVERY_MODE_PERSISTENT, pb.DELIVERY_MODE_NON_PERSISTENT
+    for count, key, mode in ((2, "a", durable), (rows, "b" * 65, other), (rows, "a", durable)):
+        header = {"routing_key": key, "published_at_us": NOON_US, "delivery_mode": mode}
+        batch = decoding.delivered(runs((1, count)), content([b""] * count, **header), names)
         batch.validate(full=True)
-        absent = ("message_id", "correlation_id", "reply_to", "content_type", "expires_at")
-        expected = {
-            **dict.fromkeys(absent),
+        expected = dict.fromkeys(names) | {
             "routing_key": key,
             "headers": [],
             "published_at": NOON,
-            "persistent": True,
+            "persistent": mode == durable,
             "queue": "orders",
             "redelivered": False,
             "delivery_count": 1,

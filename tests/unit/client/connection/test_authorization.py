@@ -10,48 +10,40 @@ from ackq.client import Security, close_channels, grpc_channel
 from ackq.client.connection.authorization import TokenFile
 from ackq.errors import InvalidArgumentError
 
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+class Told(grpc.GenericRpcHandler):
+    """Answers each kind of call, and notes its `authorization`."""
+
+    def __init__(self):
+        self.sent = []
+
+    def service(self, details):
+        self.sent.append(dict(details.invocation_metadata).get("authorization"))
+        kind = details.method.rpartition("/")[2]
+        answer = iter([b""]) if kind.endswith("stream") else b""
+        return getattr(grpc, f"{kind}_rpc_method_handler")(lambda _requests, _context: answer)
+
 
 @pytest.fixture
 def told():
     """A server that answers each kind of call; yields endpoint and `authorization` values."""
-    sent = []
-
-    def note(_requests, context):
-        sent.append(dict(context.invocation_metadata()).get("authorization"))
-
-    def one(requests, context):
-        note(requests, context)
-        return b""
-
-    def many(requests, context):
-        note(requests, context)
-        yield b""
-
-    server = grpc.server(ThreadPoolExecutor(4))
-    handlers = {
-        "UnaryUnary": grpc.unary_unary_rpc_method_handler(one),
-        "UnaryStream": grpc.unary_stream_rpc_method_handler(many),
-        "StreamUnary": grpc.stream_unary_rpc_method_handler(one),
-        "StreamStream": grpc.stream_stream_rpc_method_handler(many),
-    }
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("t", handlers)])
+    server, handler = grpc.server(ThreadPoolExecutor(4)), Told()
+    server.add_generic_rpc_handlers([handler])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield f"127.0.0.1:{port}", sent
+    yield f"127.0.0.1:{port}", handler.sent
     close_channels()
     server.stop(0).wait()
 
 
 def call(channel, kind):
     """Calls the method of the given kind, and waits for its end."""
-    given = iter([b""]) if kind.startswith("Stream") else b""
-    name = "_".join(kind.replace("Stream", " stream").replace("Unary", " unary").split())
-    answer = getattr(channel, name)(f"/t/{kind}")(given)
-    if kind.endswith("Stream"):
+    given = iter([b""]) if kind.startswith("stream") else b""
+    answer = getattr(channel, kind)(f"/t/{kind}")(given)
+    if kind.endswith("stream"):
         list(answer)
-
-
-KINDS = ("UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,12 +1,10 @@
 """gRPC channels: shared by the process, with checked endpoints and certificates."""
 
-import subprocess
-import sys
-
 import pytest
 
 from ackq import errors
 from ackq.client import Security, close_channels, grpc_channel
+from tests.unit.client.threads import run_program
 
 
 def test_channel_is_shared_by_the_process(broker):
@@ -19,16 +17,15 @@ def test_channel_is_shared_by_the_process(broker):
 
 def test_fork_makes_its_own_channel(broker):
     """A channel made before a fork is never used after it."""
-    program = f"""
-import os
-from ackq.client import grpc_channel
-parent = grpc_channel({broker.endpoint!r})
-child = os.fork()
-if not child:
-    os._exit(0 if grpc_channel({broker.endpoint!r}) is not parent else 1)
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)
+    run_program(f"""
+        import os
+        from ackq.client import grpc_channel
+        parent = grpc_channel({broker.endpoint!r})
+        child = os.fork()
+        if not child:
+            os._exit(0 if grpc_channel({broker.endpoint!r}) is not parent else 1)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from ackq.client import Broker
 from ackq.client.connection import retry
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
+HELD = errors.AlreadyHeldError("held by a", host="a")
 
 
 def test_backoff_doubles_up_to_its_bound():
@@ -32,22 +33,27 @@ def test_backoff_jitter_and_largest_wait():
     assert waits[-1] == 3.75
 
 
-class Clock:
-    """A clock that moves only when it sleeps."""
+class Patient(retry.Patience):
+    """Patience with a clock that moves only when it sleeps.
 
-    def __init__(self):
-        self._now = 0.0
+    Attributes:
+        now: The time in seconds.
+    """
 
-    def time(self):
-        return self._now
+    def __init__(self, retry_ms):
+        self.now = 0.0
+        super().__init__(Broker("e:1", retry_ms=retry_ms), clock=self._time, sleep=self.sleep)
+
+    def _time(self):
+        return self.now
 
     def sleep(self, seconds):
-        self._now += seconds
+        self.now += seconds
 
-
-@pytest.fixture
-def clock():
-    return Clock()
+    def exhaust(self, error):
+        """Waits until the error is raised."""
+        with pytest.raises(type(error)):
+            deque(map(self.wait_or_raise, repeat(error)))
 
 
 def test_a_broker_that_answers_has_its_own_words():
@@ -58,63 +64,48 @@ def test_a_broker_that_answers_has_its_own_words():
     )
 
 
-def test_progress_renews_the_patience(clock):
-    """The retry bound counts from the last progress."""
-    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
+def test_progress_renews_the_patience():
+    """S3: the retry bound counts from the last progress, such as an `AlreadyHeld` answer."""
+    patience = Patient(1_000)
     for _ in range(3):
         patience.wait_or_raise(GONE)
-        clock.sleep(900)
+        patience.sleep(900)
         patience.progress()
     patience.wait_or_raise(GONE)
-    clock.sleep(2)
+    patience.wait_or_raise(HELD)
+    patience.sleep(10)
+    patience.wait_or_raise(GONE)
+    patience.sleep(2)
     with pytest.raises(errors.BrokerUnavailableError, match="accepted no work for 1 s"):
         patience.wait_or_raise(GONE)
 
 
-def test_held_session_has_a_bound_of_its_own(clock):
+def test_held_session_has_a_bound_of_its_own():
     """S3: after twice the heartbeat the holder is alive, and `AlreadyHeld` is raised."""
-    held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
-    with pytest.raises(errors.AlreadyHeldError):
-        deque(map(patience.wait_or_raise, repeat(held)))
-    assert clock.time() == pytest.approx(30.0)
+    patience = Patient(1_000)
+    patience.exhaust(HELD)
+    assert patience.now == pytest.approx(30.0)
 
 
-def test_outage_renews_the_wait_for_a_holder(clock):
+def test_outage_renews_the_wait_for_a_holder():
     """S3: neither a holder's silence nor the wait for it counts while the broker is down."""
-    held = errors.AlreadyHeldError("held by a", host="a")
-    patience = retry.Patience(Broker("e:1", retry_ms=60_000), clock=clock.time, sleep=clock.sleep)
-    patience.wait_or_raise(held)
+    patience = Patient(60_000)
+    patience.wait_or_raise(HELD)
     patience.wait_or_raise(GONE)
-    clock.sleep(40)
-    with pytest.raises(errors.AlreadyHeldError):
-        deque(map(patience.wait_or_raise, repeat(held)))
-    assert clock.time() > 70
+    patience.sleep(40)
+    patience.exhaust(HELD)
+    assert patience.now > 70
 
 
-def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder(clock):
+def test_a_restart_between_two_attempts_renews_the_wait_for_a_holder():
     """S3: the wait restarts when the refusal shows that the broker was restarted."""
-
-    def held(started):
-        return errors.AlreadyHeldError("held by a", broker_started_us=started)
-
-    patience = retry.Patience(Broker("e:1", retry_ms=60_000), clock=clock.time, sleep=clock.sleep)
-    patience.wait_or_raise(held(1))
-    clock.sleep(29)
-    patience.wait_or_raise(held(2))
-    restarted = clock.time()
-    clock.sleep(29)
-    patience.wait_or_raise(held(2))
-    with pytest.raises(errors.AlreadyHeldError):
-        deque(map(patience.wait_or_raise, repeat(held(2))))
-    assert clock.time() - restarted < 31
-
-
-def test_answer_of_a_held_session_renews_the_patience_with_outages(clock):
-    """S3: an `AlreadyHeld` answer is progress, so a later outage has its whole bound."""
-    patience = retry.Patience(Broker("e:1", retry_ms=1_000), clock=clock.time, sleep=clock.sleep)
-    patience.wait_or_raise(GONE)
-    patience.wait_or_raise(errors.AlreadyHeldError("held by a"))
-    clock.sleep(10)
-    patience.wait_or_raise(GONE)
-    assert clock.time() < 11
+    patience = Patient(60_000)
+    before, after = (errors.AlreadyHeldError("held", broker_started_us=at) for at in (1, 2))
+    patience.wait_or_raise(before)
+    patience.sleep(29)
+    patience.wait_or_raise(after)
+    restarted = patience.now
+    patience.sleep(29)
+    patience.wait_or_raise(after)
+    patience.exhaust(after)
+    assert patience.now - restarted < 31

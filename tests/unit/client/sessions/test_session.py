@@ -1,8 +1,6 @@
 """A session's calls against a scripted broker: retries, resumed fetches, liveness. Rules S2-S4."""
 
 import pickle
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -10,8 +8,9 @@ import pytest
 from ackq import errors, limits
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
-from tests.eventually import SOON_S
+from tests.fakes import scripted_broker as fake
 from tests.unit.client.blocks.test_decoding import content, runs
+from tests.unit.client.threads import SOON_S, run_program
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
@@ -97,17 +96,12 @@ def test_hold_reconnects(broker, session):
     """A cut liveness stream is opened again automatically."""
     again = threading.Event()
 
-    def cut(requests):
-        next(requests)
-        raise GONE
-        yield
-
     def steady(requests):
         for _ in requests:
             again.set()
             yield sessions_pb2.HoldResponse(heartbeat_ms=5)
 
-    broker.sessions.holds.extend([cut, steady])
+    broker.sessions.holds.extend([fake.refusing(GONE), steady])
     with session.hold("s", "i", 1, b"t") as hold:
         assert again.wait(SOON_S)
         assert hold.fenced is None
@@ -115,13 +109,8 @@ def test_hold_reconnects(broker, session):
 
 def test_fenced_hold_says_why_and_stops(broker, session):
     """S3: a fenced liveness stream keeps the error and sends nothing more."""
-
-    def fenced(requests):
-        next(requests)
-        raise errors.FencedError("Session 's' is held by host b.", host="b")
-        yield
-
-    broker.sessions.holds.append(fenced)
+    fenced = errors.FencedError("Session 's' is held by host b.", host="b")
+    broker.sessions.holds.append(fake.refusing(fenced))
     hold = session.hold("s", "i", 1, b"t")
     hold._thread.join(SOON_S)
     assert isinstance(hold.fenced, errors.FencedError)
@@ -134,8 +123,5 @@ def test_holder_is_one_per_process():
     mine = holder("app")
     assert (mine.token, mine.pid, mine.application) == (holder().token, holder().pid, "app")
     assert len(mine.token) == 16
-    program = "from ackq.client import holder; print(holder().token.hex())"
-    other = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
+    other = run_program("from ackq.client import holder\nprint(holder().token.hex())")
     assert other.stdout.strip() != mine.token.hex()
