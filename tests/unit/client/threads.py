@@ -1,6 +1,7 @@
 """The client's threads and log records in a test process."""
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import textwrap
@@ -82,23 +83,34 @@ class LoopThread:
             self.loop.close()
 
 
-class OnLoop:
-    """A client of coroutines on an event loop of its own, with blocking methods.
+class Blocking:
+    """An object on an event loop, whose coroutines are blocking methods.
 
     Attributes:
-        it: The client.
+        it: The object.
     """
 
+    def __init__(self, it, thread):
+        self.it = it
+        self._thread = thread
+
+    def __getattr__(self, name):
+        found = getattr(self.it, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *given, **options: self._thread.run(found(*given, **options))
+
+
+class OnLoop(Blocking):
+    """A client of coroutines on an event loop of its own, with blocking methods."""
+
     def __init__(self, make):
-        self._thread = LoopThread()
-        weakref.finalize(self, self._thread.end)
-        self.it = self._thread.run(self._made(make))
+        thread = LoopThread()
+        weakref.finalize(self, thread.end)
+        super().__init__(thread.run(self._made(make)), thread)
 
     async def _made(self, make):
         return make()
-
-    def flush(self, timeout_s=None):
-        self._thread.run(self.it.flush(timeout_s))
 
     def close(self, timeout_s=None):
         self._end(self.it.close(timeout_s))
@@ -108,9 +120,6 @@ class OnLoop:
             self._thread.run(work)
         finally:
             self._thread.end()
-
-    def __getattr__(self, name):
-        return getattr(self.it, name)
 
     def __enter__(self):
         return self

@@ -24,14 +24,15 @@ class Condition(threading.Condition):
         return False
 
 
-def test_a_reader_sleeps_until_it_is_woken(monkeypatch):
-    """C12: gRPC's polling wait of 0.1 s becomes a wait of a heartbeat interval."""
-    monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)
+@pytest.mark.parametrize(("forks", "waits"), [("", [SLEEP_S, SLEEP_S]), ("1", [0.1, None])])
+def test_a_reader_sleeps_until_it_is_woken(monkeypatch, forks, waits):
+    """C12: gRPC's polling wait of 0.1 s becomes a heartbeat interval, but with its fork support."""
+    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", forks)
     call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
     assert calls.patient(call) is call
     call._state.condition.wait(timeout=0.1)
     call._state.condition.wait()
-    assert call._state.condition.waited == [SLEEP_S, SLEEP_S]
+    assert call._state.condition.waited == waits
 
 
 @pytest.mark.parametrize(
@@ -40,15 +41,6 @@ def test_a_reader_sleeps_until_it_is_woken(monkeypatch):
 def test_another_grpc_is_left_as_it_is(call):
     """C12: a call without gRPC's known internals is unchanged: it polls ten times a second."""
     assert calls.patient(call) is call
-
-
-def test_forks_are_watched_for_as_before(monkeypatch):
-    """C12: with gRPC's fork support the reader keeps its wait of 0.1 s."""
-    monkeypatch.setenv("GRPC_ENABLE_FORK_SUPPORT", "1")
-    call = SimpleNamespace(_state=SimpleNamespace(condition=Condition()))
-    assert calls.patient(call) is call
-    call._state.condition.wait(0.1)
-    assert call._state.condition.waited == [0.1]
 
 
 def test_the_grpc_that_is_installed(monkeypatch):

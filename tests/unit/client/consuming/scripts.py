@@ -6,7 +6,7 @@ from ackq.client import AsyncChannel, Channel
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
 from tests.unit.client.consuming.settlement_model import SettlementModel
-from tests.unit.client.threads import SOON_S, OnLoop
+from tests.unit.client.threads import SOON_S, Blocking, OnLoop
 
 
 class ChannelOnLoop(OnLoop):
@@ -17,30 +17,7 @@ class ChannelOnLoop(OnLoop):
 
     def consume(self, *arguments, **options):
         consumer = self._thread.run(self.it.consume(*arguments, **options))
-        return ConsumerOnLoop(self._thread, consumer)
-
-    def get(self, *arguments, **options):
-        return self._thread.run(self.it.get(*arguments, **options))
-
-
-class ConsumerOnLoop:
-    """A consumer of an `AsyncChannel`, with the methods of a `Consumer`."""
-
-    def __init__(self, thread, consumer):
-        self._thread = thread
-        self._consumer = consumer
-
-    def receive(self, timeout_s=None):
-        return self._thread.run(self._consumer.receive(timeout_s))
-
-    def receive_batch(self, *arguments, **options):
-        return self._thread.run(self._consumer.receive_batch(*arguments, **options))
-
-    def close(self):
-        self._thread.run(self._consumer.close())
-
-    def __getattr__(self, name):
-        return getattr(self._consumer, name)
+        return Blocking(consumer, self._thread)
 
 
 # The kinds of channel, for tests of both.
