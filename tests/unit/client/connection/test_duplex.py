@@ -174,51 +174,38 @@ def test_an_unclosed_client_does_not_hold_up_the_exit(broker, script, lines, sai
     assert bool(said) == bool(done.stderr)
 
 
-# What makes and uses a client, what a fork may not call, how it closes, what the parent does then.
+PUBLISHER = "it = client.{kind}(endpoint, routing_key='q')\nasked(it.publish, 'a')"
+PUBLISHED = "print(asked(it.publish, 'c').number)"
+CONSUMER = """it = client.Channel(endpoint)
+consumer = it.consume("orders", mode="client")
+message = consumer.receive(10)"""
+CONSUMED = "print(message.accept().result(10) + len(consumer.receive(10).body))"
+# What makes and uses a client, what a fork may not call, what the parent does afterwards.
 FORKED = {
-    "publisher": (
-        ["it = client.Publisher(endpoint, routing_key='q')", "it.publish('a').result(10)"],
-        ["lambda: it.publish('b')", "it.flush"],
-        ["it.close()"],
-        ["print(it.publish('c').result(10).number)", "it.close()"],
-    ),
-    "async publisher": (
+    "Publisher": (PUBLISHER, ["it.publish, 'b'", "it.flush"], PUBLISHED),
+    "AsyncPublisher": (PUBLISHER, ["it.publish, 'b'", "it.flush", "it.drain"], PUBLISHED),
+    "Channel": (
+        CONSUMER,
         [
-            "it = client.AsyncPublisher(endpoint, routing_key='q')",
-            "loop = asyncio.new_event_loop()",
-            "loop.run_until_complete(it.publish('a'))",
-            "asked = lambda call, *given: lambda: asyncio.run(call(*given))",
+            *("message.accept", "consumer.receive", "it.flush", "it.consume, 'x'", "it.get, 'x'"),
+            *("it.acknowledge, message", "it.set_prefetch, 1", "consumer.set_prefetch, 1"),
         ],
-        ["asked(it.publish, 'b')", "asked(it.flush)", "asked(it.drain)"],
-        ["asyncio.run(it.close())"],
-        [
-            "print(loop.run_until_complete(it.publish('c')).number)",
-            "loop.run_until_complete(it.close())",
-            "loop.close()",
-        ],
-    ),
-    "channel": (
-        [
-            "it = client.Channel(endpoint)",
-            "consumer = it.consume('orders', mode='client')",
-            "message = consumer.receive(10)",
-        ],
-        [
-            *("message.accept", "consumer.receive", "it.flush", "lambda: it.consume('x')"),
-            *("lambda: it.get('x')", "lambda: it.acknowledge(message)"),
-            *("lambda: it.set_prefetch(1)", "lambda: consumer.set_prefetch(1)"),
-        ],
-        ["consumer.close()", "it.close()"],
-        ["print(message.accept().result(10) + len(consumer.receive(10).body))", "it.close()"],
+        CONSUMED,
     ),
 }
 # Another thread holds the lock at the fork, as if it were publishing: the child gets it held.
 FORK = """
 import asyncio, os, sys, threading, warnings
+from concurrent.futures import Future
 from ackq import client, errors
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", ".*multi-threaded.*")
 endpoint = {endpoint!r}
+def asked(call, *given):
+    answer = call(*given)
+    if asyncio.iscoroutine(answer):
+        return asyncio.run(answer)
+    return answer.result(10) if isinstance(answer, Future) else answer
 {made}
 it._stream.lock.acquire()
 child = os.fork()
@@ -226,10 +213,12 @@ if not child:
     def use():
         for call in [{calls}]:
             try:
-                call()
+                asked(*call)
             except errors.ClosedError as error:
                 print(str(error).rpartition(", and ")[2])
-        {closed}
+        if hasattr(it, "consume"):
+            consumer.close()
+        asked(it.close)
     user = threading.Thread(target=use, daemon=True)
     user.start()
     user.join(20)
@@ -237,6 +226,7 @@ if not child:
 it._stream.lock.release()
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 {after}
+asked(it.close)
 """
 
 
@@ -246,19 +236,18 @@ def test_a_fork_must_not_use_its_parents_client(broker, kind):
 
     The child's exit neither ends the parent's stream nor warns.
     """
-    made, calls, closed, after = FORKED[kind]
+    made, calls, after = FORKED[kind]
     broker.consuming.scripts.append(serve(scripted_channel.numbered(1, 2)))
     program = FORK.format(
         endpoint=broker.endpoint,
-        made="\n".join(made),
-        calls=", ".join(calls),
-        closed="\n        ".join(closed),
-        after="\n".join(after),
+        made=made.format(kind=kind),
+        calls=", ".join(f"({call},)" for call in calls),
+        after=after,
     )
     done = run_program(program)
-    refused = "this process is a fork of it; {} a new one in this process.\n"
-    verb = "open" if kind == "channel" else "make"
-    assert done.stdout == refused.format(verb) * len(calls) + "2\n"
+    verb = "open" if kind == "Channel" else "make"
+    refused = f"this process is a fork of it; {verb} a new one in this process.\n"
+    assert done.stdout == refused * len(calls) + "2\n"
 
 
 @pytest.mark.parametrize(("told_after_s", "warnings"), [(0.0, 1), (60.0, 0)])

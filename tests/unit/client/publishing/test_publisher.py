@@ -78,20 +78,6 @@ def test_an_answer_that_no_broker_gives_ends_the_publisher(broker, publisher, an
     out.close()
 
 
-def test_return_without_a_listener_fails_its_future_and_the_flush(broker, publisher):
-    """P7: without `on_return` a return is an error; messages are mandatory by default."""
-    broker.publishing.scripts.append(fake.answering(fake.returned(2, 3), fake.confirm(5)))
-    out = publisher(broker, linger_ms=LINGER_MS)
-    futures = [out.publish(f"m{i}") for i in range(5)]
-    with pytest.raises(errors.UnroutableError, match="No queue"):
-        out.close()
-    lost = errors.UnroutableError
-    assert failures(futures) == [None, lost, lost, None, None]
-    assert futures[4].result(0) == Confirmation(5)
-    (frame,) = fake.data_frames(broker.publishing.streams[0])
-    assert frame.header.data.mandatory
-
-
 @pytest.mark.parametrize("told", [None, lambda _: None], ids=["nobody listens", "told"])
 def test_small_batches_of_a_frame_are_answered_one_by_one(broker, told):
     """P3, P7, P8: a batch fails by its first refused row, or by a returned one that nobody hears.

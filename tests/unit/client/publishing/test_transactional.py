@@ -276,12 +276,3 @@ def test_commit_in_a_callback_is_refused(broker):
         out.commit(SOON_S)
     (refusal,) = caught
     assert "commit() and close() wait for the thread that runs this callback" in refusal
-
-
-def test_a_full_window_waits(broker):
-    """P14: the window bounds unsent rows, and a large transaction passes."""
-    with publisher(broker, window_messages=3) as out, out.transaction():
-        for at in range(50):
-            out.publish(f"{at}")
-        assert out.uncommitted == 50
-    assert scripts.sent(broker) == [b"%d" % at for at in range(50)]
