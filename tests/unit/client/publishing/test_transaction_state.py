@@ -17,12 +17,6 @@ from ackq.wire import block
 
 ORDERS = Destination("", mandatory=False)
 OTHERS = Destination("x", mandatory=True)
-NO_QUEUE = errors.UnroutableError("no queue")
-
-
-@pytest.fixture
-def state():
-    return make_state()
 
 
 def make_state(*, keep_mandatory=False):
@@ -49,20 +43,6 @@ def actions(state):
     return found
 
 
-def test_returns_that_come_again_with_their_commit_are_counted_once(state):
-    """P7, P13: returns repeated by a repeated commit are counted once."""
-    add(state, b"a", b"b", b"c", destination=OTHERS)
-    transaction = state.commit()
-    actions(state)
-    assert state.on_return([1], NO_QUEUE) == [1]
-    state.on_disconnect()
-    state.on_opened()
-    assert actions(state) == [Commit(transaction.transaction_id, 3)]
-    assert state.on_return([1, 3], NO_QUEUE) == [3]
-    state.on_transaction(transaction.transaction_id, 3, None)
-    assert transaction.outcome == Committed(3, 2)
-
-
 def test_mandatory_messages_are_kept_until_the_answer():
     """P7, P13: a repeated return has no messages, so mandatory rows are kept; others are not."""
     state = make_state(keep_mandatory=True)
@@ -84,8 +64,9 @@ def test_mandatory_messages_are_kept_until_the_answer():
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_dead_publisher_tells_what_is_known(asked, state):
+def test_a_dead_publisher_tells_what_is_known(asked):
     """P13: an unsent commit fails with the cause, a sent one with an unknown outcome."""
+    state = make_state()
     add(state, b"one")
     transaction = state.commit()
     if asked:

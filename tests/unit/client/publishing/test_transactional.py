@@ -172,7 +172,7 @@ def cut_after(returns):
 
 @pytest.mark.parametrize("returns", [0, 1])
 def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, returns):
-    """P7, P13: each message is returned once, on whichever stream its return came."""
+    """P7, P13: each message is returned once, on whichever stream; the commit is repeated alone."""
     broker.publishing.scripts.extend([cut_after(returns), returning_again])
     returned = []
     with publisher(broker, mandatory=True, on_return=returned.append) as out:
@@ -182,6 +182,7 @@ def test_returns_that_were_lost_with_the_answer_come_with_the_next(broker, retur
         assert out.commit(SOON_S) == Committed(4, 2)
     numbers = [each.numbers for each in returned]
     assert numbers == ([(2,), (4,)] if returns else [(2, 4)])
+    assert kinds(broker.publishing.streams[1]) == ["open", "commit", "close"]
     rows = [row for each in returned for row in each.messages.to_pylist()]
     kept = ("body", "routing_key", "message_id", "headers", "persistent")
     assert [tuple(row[name] for name in kept) for row in rows] == [
