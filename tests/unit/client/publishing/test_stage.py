@@ -3,6 +3,7 @@
 import gc
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -89,20 +90,18 @@ def test_window_bounds_what_is_on_its_way(broker, monkeypatch):
                 release.wait(SOON_S)
             yield answer
 
+    def write():
+        for _ in range(10):
+            out.write(rows(bytes(1_000_000)), routing_key="q")
+
     broker.publishing.stage_script = script
-    with writer(broker) as out:
-
-        def write():
-            for _ in range(10):
-                out.write(rows(bytes(1_000_000)), routing_key="q")
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join(0.2)
-        assert thread.is_alive()
+    with writer(broker) as out, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        with pytest.raises(TimeoutError):
+            writing.result(0.2)
         assert out._rows <= 4
         release.set()
-        thread.join(SOON_S)
+        writing.result(SOON_S)
         assert out.seal().rows == 10
 
 
