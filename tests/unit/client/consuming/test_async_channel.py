@@ -21,20 +21,6 @@ async def consuming(broker, callback=None, **options):
         yield it, await it.consume("orders", callback, **options)
 
 
-async def test_iteration_and_settlements(broker):
-    """C15: the future of a settlement may be awaited or ignored."""
-    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
-    async with consuming(broker, mode="client", outcomes=["rejected"]) as (_, consumer):
-        async for message in consumer:
-            if message.body == b"1":
-                assert await message.accept() == 1
-            elif message.body == b"2":
-                message.reject("no")
-            else:
-                break
-    assert outcomes(broker) == [(1, "ACCEPTED"), (2, "REJECTED")]
-
-
 async def test_a_cancelled_receive_loses_no_message(broker):
     """C10: a message already accepted for a cancelled `receive` is given to the next call."""
     asked, go_on = threading.Event(), threading.Event()
