@@ -147,11 +147,6 @@ def test_browse_marks_what_is_leased():
     assert batch.column("leased").to_pylist() == [True, False, False]
 
 
-def test_runs_must_add_up_to_the_block():
-    with pytest.raises(errors.MalformedBlockError, match="announce 2 rows and its block holds 1"):
-        decoding.delivered(runs((1, 2)), content([b""]), ["body"])
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
