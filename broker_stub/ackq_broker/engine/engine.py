@@ -255,14 +255,14 @@ class Engine:
 
         Queues are captured for a snapshot that is being encoded. The decision does the rest.
         """
+        if len(routes.keys) > _MANY_ROUTES:  # its decision takes long, too
+            await asyncio.sleep(self._pacing.pause_s())
+            self._pacing.long += 1
         await self._match(exchange, routes)
         queue_ids = self.core.uncaptured(exchange, routes)
         for start in range(0, len(queue_ids), _CAPTURED_QUEUES):
             self.core.capture(queue_ids[start : start + _CAPTURED_QUEUES])
             await asyncio.sleep(self._pacing.pause_s())
-        if len(routes.keys) > _MANY_ROUTES:  # its decision takes long, too
-            await asyncio.sleep(self._pacing.pause_s())
-            self._pacing.long += 1
 
     async def _match(self, exchange: str, routes: commands.Routes) -> None:
         """Matches the topics of a block ahead of its decision.

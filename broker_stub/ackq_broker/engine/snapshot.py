@@ -9,8 +9,7 @@ encoding holds the interpreter's lock in any thread, and would need locks around
 that needs no such lock, checksum and disk, is done in the journal's thread.
 
 Invariants: the loop is not blocked for much longer than a slice, and is free for others between
-two; the clock of a broker that starts
-from a snapshot begins no earlier than its time (Q8).
+two; the clock of a broker that starts from a snapshot begins no earlier than its time (Q8).
 """
 
 from __future__ import annotations
