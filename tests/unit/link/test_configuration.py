@@ -107,7 +107,11 @@ def test_what_is_said_of_the_other_queue(tmp_path):
         (INBOUND, {"accept-limit": "yes"}, "true or false"),
         (INBOUND, {"management": "h:15672"}, "http://HOST"),
         (INBOUND, {"management": "http://u:hidden@h"}, "without a user"),
-        (INBOUND, CERTIFIED | {"management": "http://h:1"}, "leave management out and give"),
+        (
+            INBOUND,
+            CERTIFIED | {"management": "http://h:1"},
+            "leave management out and give delivery-limit",
+        ),
         (INBOUND, {"direction": "up"}, "in or out"),
         (INBOUND, {"broker": "http://h"}, "amqp://HOST"),
         (INBOUND, {"broker-queue": ""}, "broker-queue is missing"),

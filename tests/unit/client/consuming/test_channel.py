@@ -229,7 +229,7 @@ def test_a_malformed_frame_ends_the_channel(broker):
     lie = fake.frame(fake.block_of(b"a"), delivery=pb.Delivery(consumer="1", runs=runs))
     with (
         consuming(broker, lie, mode="auto") as (_, consumer),
-        pytest.raises(errors.MalformedBlockError, match="announce 2 rows"),
+        pytest.raises(errors.MalformedBlockError, match="announce 2 rows and its block holds 1"),
     ):
         consumer.receive(SOON_S)
 

@@ -181,7 +181,7 @@ def forgotten(harness, **opening):
     return reader
 
 
-def anew(reader, **changes):
+def advance_from_zero(reader, **changes):
     """Starts at tag 0 of the reader's incarnation; a new incarnation may be opened."""
     return reader.advance(0, new_incarnation="9" * 32, **changes)
 
@@ -193,7 +193,7 @@ def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness, session):
     name = reader.reply.session
     reader.command = replace(reader.command, session=name, holder=BOB)
     harness.publish_to("q", 3)
-    reply = anew(reader, max_messages=2)
+    reply = advance_from_zero(reader, max_messages=2)
     assert (reply.session, reply.incarnation, reply.end_tag) == (name, "9" * 32, 2)
     assert "opened again" in reply.warnings[0]
     assert reader.info().proven
@@ -205,13 +205,13 @@ def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness, session):
 def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness):
     """S9: a checkpoint named it, so it stays; a released one is refused under both names."""
     reader = forgotten(harness)
-    assert anew(reader).end_tag == 0
+    assert advance_from_zero(reader).end_tag == 0
     harness.now_us += 30 * DAY_US
     assert harness.decide(c.Housekeep()).records == ()
     harness.do(c.ReleaseSession("s"))
     for incarnation in (reader.command.incarnation, reader.reply.incarnation):
         reader.command = replace(reader.command, incarnation=incarnation)
-        refused(errors.SessionNotFoundError, "released by an operator", anew, reader)
+        refused(errors.SessionNotFoundError, "released by an operator", advance_from_zero, reader)
 
 
 def test_the_memory_of_ended_incarnations_is_bounded(harness, monkeypatch):

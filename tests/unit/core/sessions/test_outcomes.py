@@ -169,10 +169,24 @@ def test_a_replay_is_settled_by_the_session_s_name(harness, reader):
     assert harness.core._state.outcome_stages == {}
 
 
-def test_a_repeated_commit_after_the_accept_is_a_success(harness, reader):
-    """S6: the commit names the query or the session; it names no stage twice."""
+def test_a_commit_is_whole_or_nothing(harness, reader):
+    """S6: with one stage missing, short or named twice, no stage counts."""
     stage = reader.stage("a", SECOND)
-    refused(errors.StageMismatchError, "is named twice", reader.commit, stage, stage)
+    wrong = {
+        "does not exist": (b"other".ljust(16), 1),
+        "has 1 tag, not 2": (stage[0], 2),
+        "is named twice": stage,
+    }
+    for told, other in wrong.items():
+        refused(errors.StageMismatchError, told, reader.commit, stage, other)
+    assert reader.info().settled == 0
+    reader.advance(6)
+    assert harness.browse("dead") == []
+
+
+def test_a_repeated_commit_after_the_accept_is_a_success(harness, reader):
+    """S6: the commit names the query or the session."""
+    stage = reader.stage("a", SECOND)
     reader.commit(stage)
     reader.advance(6)
     for owner in (reader.owner(), BY_NAME):

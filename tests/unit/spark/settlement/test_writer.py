@@ -90,7 +90,7 @@ def test_a_run_that_is_hidden(client, runs_as, writer, given):
     """S6: a write whose job group hides the query's run is refused."""
     runs_as(HIDDEN)
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the"
+        errors.InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the run"
     ):
         writer(**given).write(rows([1]))
     assert client.did == []
