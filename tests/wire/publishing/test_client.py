@@ -35,42 +35,17 @@ def admin(admin):
 
 
 def bodies(admin, queue="orders"):
-    return [
-        body
-        for batch in admin.browse(queue, columns=["body"])
-        for body in batch.column(0).to_pylist()
-    ]
-
-
-def lease(session, name="s", **fields):
-    """Opens a session on `orders` and leases the ready messages."""
-    opening = session.advance(
-        sessions_pb2.AdvanceRequest(session=name, queues=["orders"], holder=holder())
-    )
-    request = sessions_pb2.AdvanceRequest(
-        session=name,
-        incarnation=opening.incarnation,
-        queues=["orders"],
-        holder=holder(),
-        wait_ms=100,
-        **fields,
-    )
-    return session.advance(request)
+    return pa.Table.from_batches(admin.browse(queue, columns=["body"]))["body"].to_pylist()
 
 
 @BOTH
 def test_killed_broker_loses_and_doubles_nothing(broker, admin, kind):
     """P4, P10: over a SIGKILL in mid-publish every message is confirmed, stored once, in order."""
-    killed = threading.Event()
-
-    def kill(_):
-        if not killed.is_set():
-            killed.set()
-
+    answered = threading.Event()
     with kind(broker.endpoint, routing_key="orders", window_messages=500) as out:
         futures = [out.publish(f"{at}") for at in range(400)]
-        futures[0].add_done_callback(kill)
-        assert killed.wait(SOON_S)
+        futures[0].add_done_callback(lambda _: answered.set())
+        assert answered.wait(SOON_S)
         broker.kill()
         futures += [out.publish(f"{at}") for at in range(400, 450)]
         broker.restart()
@@ -208,20 +183,19 @@ def test_a_frame_to_more_queues_than_one_decision_takes(broker, admin):
 
 
 @pytest.mark.usefixtures("admin")
-@pytest.mark.parametrize("kind", [Publisher, TransactionalPublisher])
-def test_closed_publishers_are_not_remembered(broker, kind):
+@pytest.mark.parametrize(
+    ("kind", "finish"),
+    [(Publisher, Publisher.flush), (TransactionalPublisher, TransactionalPublisher.commit)],
+)
+def test_closed_publishers_are_not_remembered(broker, kind, finish):
     """P10, I6: closed publishers leave no state; one that was cut is kept, and can come back."""
     for number in range(50):
         with kind(broker.endpoint, routing_key="orders") as out:
             out.publish(b"%d" % number)
-            if kind is TransactionalPublisher:
-                out.commit()
+            finish(out)
     cut = kind(broker.endpoint, routing_key="orders")
     cut.publish(b"cut")
-    if kind is TransactionalPublisher:
-        cut.commit()
-    else:
-        cut.flush()
+    finish(cut)
     cut_id = cut._stream._publisher_id
     cut._stream.abandon()
     cut._stream.join()
@@ -267,20 +241,15 @@ def test_a_publish_time_that_no_reader_can_show(broker, admin, us):
     assert [row["body"] for row in batch.to_pylist()] == [b"first", b"last"]
 
 
-def test_fetch_outlives_a_killed_broker(broker, admin):
+def test_fetch_outlives_a_killed_broker(broker, admin, own):
     """S2: a fetch cut by a broker's kill goes on with the same rows from the same tag."""
     with Publisher(broker.endpoint, routing_key="orders") as out:
         out.publish_batch(pa.table({"body": [bytes(1000)] * 20_000}))
-    session = Session(broker.endpoint)
-    leased = lease(session)
+    incarnation, leased = own.open(holder(), queues=["orders"])
     request = sessions_pb2.FetchRequest(
-        session="s",
-        incarnation=leased.incarnation,
-        epoch=leased.epoch,
-        after_tag=0,
-        last_tag=leased.end_tag,
+        session="s", incarnation=incarnation, epoch=leased.epoch, last_tag=leased.end_tag
     )
-    batches = session.fetch(request, ["delivery_tag", "redelivered"])
+    batches = Session(broker.endpoint).fetch(request, ["delivery_tag", "redelivered"])
     tags = next(batches).column(0).to_pylist()
     broker.kill()
     broker.restart()

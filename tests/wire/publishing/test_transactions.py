@@ -59,8 +59,7 @@ def test_mandatory_in_a_transaction(bench):
     publisher.publish(bench.name("nowhere"), b"lost", mandatory=True)
     publisher.publish(queue, b"kept", mandatory=True)
     publisher.commit()
-    kinds = [type(event) for event in publisher.answers.seen]
-    assert kinds == [Return, Finished]
+    assert [type(event) for event in publisher.answers.seen] == [Return, Finished]
     returned = publisher.answers.returned.items()
     assert [(number, event.body) for number, event in returned] == [(1, b"lost")]
     bench.wait_ready(queue, 1)
@@ -81,33 +80,19 @@ def test_transaction_routes_at_its_commit(bench):
 
 @pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
 def test_commit_repeated_after_a_reconnect(ackq, crash):
-    """P13: a repeated commit is answered from the record, and no message is stored twice."""
-    queue, connection = ackq.queue(), ackq.connect()
-    publisher = connection.publisher(Mode.TRANSACTION)
-    connection.relay.hold("to_client")
-    publisher.publish(queue, b"a", b"b")
-    transaction = publisher.ask_commit()
-    ackq.wait_ready(queue, 2)
-    connection.cut()
-    ackq.fill(queue, b"behind")  # durable, so the commit before it is on disk
-    if crash:
-        ackq.broker.crash()
-    again = ackq.publisher(Mode.TRANSACTION, identity=publisher.identity, resume=True)
-    assert again.commit_again(transaction)
-    assert ackq.drain(queue) == [b"a", b"b", b"behind"]
+    """P13, P7: a repeated commit is answered from the record, and no message is stored twice.
 
-
-@pytest.mark.parametrize("crash", [False, True], ids=["reconnect", "restart"])
-def test_returns_come_again_with_a_repeated_commit(ackq, crash):
-    """P7, P13: a repeated commit sends its returns again, with numbers and reason."""
+    Its returns come again, with numbers and reason.
+    """
     queue, nowhere, connection = ackq.queue(), ackq.name("nowhere"), ackq.connect()
     publisher = connection.publisher(Mode.TRANSACTION)
     connection.relay.hold("to_client")
     publisher.publish(queue, b"a", mandatory=True)
     publisher.publish(nowhere, b"b", b"c", mandatory=True)
     publisher.publish(nowhere, b"d")
+    publisher.publish(queue, b"e")
     transaction = publisher.ask_commit()
-    ackq.wait_ready(queue, 1)
+    ackq.wait_ready(queue, 2)
     connection.cut()
     ackq.fill(queue, b"behind")  # durable, so the commit before it is on disk
     if crash:
@@ -119,6 +104,7 @@ def test_returns_come_again_with_a_repeated_commit(ackq, crash):
         assert kinds == [Return, Return, Finished] * times
     returned = again.answers.returned.values()
     assert list(returned) == [Return(number, b"", "unroutable") for number in (2, 3)]
+    assert ackq.drain(queue) == [b"a", b"e", b"behind"]
 
 
 def test_commit_of_what_is_gone(ackq):
