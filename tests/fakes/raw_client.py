@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import grpc
 import pytest
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from ackq import limits
 from ackq.errors import from_code
@@ -75,6 +76,13 @@ def refused_with_status(kind, status, call, *args, **fields):
     error, found = refused(call, *args, **fields)
     assert (type(error), found) == (kind, status)
     return error
+
+
+def reflected(client):
+    """Asks reflection for the broker's services; its stream counts like any other."""
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+    return stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S)
 
 
 @contextmanager

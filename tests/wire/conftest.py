@@ -29,6 +29,17 @@ def broker(broker):
     close_channels()
 
 
+@pytest.fixture
+def churning(tmp_path):
+    """A broker with small segments and backups, and queue `churn` (see `churn.py`)."""
+    env = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
+    with ackq_broker.embedded(tmp_path / "data", env=env) as running:
+        with Client(running.endpoint) as raw:
+            raw.declare("churn")
+        yield running
+    close_channels()
+
+
 @pytest.fixture(scope="module")
 def shared_broker(tmp_path_factory):
     """A broker process for the tests of a module that neither kill nor restart it."""

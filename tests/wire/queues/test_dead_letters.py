@@ -61,18 +61,6 @@ def provenance(frames):
     ]
 
 
-def test_queue_ttl_drops_without_dead_letter_queue(client):
-    """Q3: a message that expires without a dead-letter queue is dropped and counted."""
-    client.declare("brief", message_ttl_ms=1)
-    client.publish(b"a", b"b", queue="brief")
-    eventually("their expiry", lambda: left(client, "brief"), equals((0, 2)))
-
-
-def left(client, queue="q"):
-    info = client.queue(queue)
-    return info.ready, info.expired
-
-
 def test_a_message_with_time_to_live_says_when_it_expires(client):
     """Q3: a consumer sees the expiry that the broker set."""
     with client.publisher() as stream:
@@ -85,11 +73,23 @@ def test_a_message_with_time_to_live_says_when_it_expires(client):
         assert 3500 < left_s <= 3600
 
 
+def test_queue_ttl_drops_without_dead_letter_queue(client):
+    """Q3: a message that expires without a dead-letter queue is dropped and counted."""
+    client.declare("brief", message_ttl_ms=1)
+    client.publish(b"a", b"b", queue="brief")
+    eventually("their expiry", lambda: left(client, "brief"), equals((0, 2)))
+
+
 def test_staged_messages_expire(client):
     """Q3, K3: rows of a writer's batch expire by their TTL, too."""
     client.stage([b"a", b"b"], stage_id=b"s" * 16, seal=(2, 4), ttl_ms=[1, None])
     client.commit((b"s" * 16, 2, 4))
     eventually("the expiry of one", lambda: left(client), equals((1, 1)))
+
+
+def left(client, queue="q"):
+    info = client.queue(queue)
+    return info.ready, info.expired
 
 
 def test_provenance_and_delays_survive_a_kill(broker, own):

@@ -1,8 +1,6 @@
 """The holders of a queue's messages (Q9)."""
 
-from ackq.client import Session, holder
-from ackq.v1 import sessions_pb2
-from tests.fakes.raw_client import Client
+from tests.fakes.raw_client import Client, holder
 
 
 def test_every_unacked_message_is_in_one_holding(ackq):
@@ -11,7 +9,7 @@ def test_every_unacked_message_is_in_one_holding(ackq):
     queue = ackq.queue()
     with Client(ackq.broker.endpoint) as client:
         client.publish(*[b"x"] * 9, queue=queue)
-        lease(ackq.broker.endpoint, queue)
+        client.open(holder(), session=queue, queues=[queue], max_messages=4)
         with client.consume(label="me") as channel:
             channel.subscribe(queue=queue, prefetch=3)
             channel.deliveries(3)
@@ -28,13 +26,3 @@ def test_every_unacked_message_is_in_one_holding(ackq):
             assert admin.holdings(queue, position=8).holdings == ()
             assert admin.queue(queue).unacked == 7
         admin.release_session(queue, fence=True)
-
-
-def lease(endpoint, queue):
-    """Leases four messages to a session of the queue's name."""
-    session = Session(endpoint)
-    opening = {"session": queue, "queues": [queue], "holder": holder("app")}
-    opened = session.advance(sessions_pb2.AdvanceRequest(**opening))
-    session.advance(
-        sessions_pb2.AdvanceRequest(**opening, incarnation=opened.incarnation, max_messages=4)
-    )

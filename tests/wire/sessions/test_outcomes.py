@@ -1,21 +1,27 @@
 """Settlement from a query and by operators, over the wire against a real broker process."""
 
 import secrets
+import threading
+from contextlib import contextmanager
 
 import grpc
+import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.v1 import sessions_pb2
+from ackq.client import Session, outcome_group
+from ackq.v1 import admin_pb2, sessions_pb2
 from ackq_broker.service.blocks import broker_headers
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import (
     TIMEOUT_S,
+    Client,
     error_of,
     holder,
     killed,
     refused,
     refused_with,
+    refused_with_status,
     restarted,
     tags,
 )
@@ -23,6 +29,7 @@ from tests.wire.sessions.test_sessions import HoldCall
 
 FAILED, REJECTED, RELEASED = 2, 3, 4
 A, B = b"a" * 16, b"b" * 16
+TAGS = pa.array(range(11), pa.int64())
 QUERY = {"query_id": "query", "run_id": "run", "batch_id": 7}
 OWNER = sessions_pb2.LeaseOwner(**QUERY)
 
@@ -49,19 +56,14 @@ def accept(client, reader, lease):
     return client.advance(reader, incarnation=lease.incarnation, start_tag=lease.end_tag)
 
 
-def dead_headers(client, name="dead"):
+def dead_headers(client):
     """The headers of each dead letter, by body."""
     found = {}
-    for frame in client.admin.Browse(_browse(name), timeout=TIMEOUT_S):
+    request = admin_pb2.BrowseRequest(queue="dead")
+    for frame in client.admin.Browse(request, timeout=TIMEOUT_S):
         columns = rows(frame.block)
         found.update(zip(columns["body"], map(dict, columns["headers"]), strict=True))
     return found
-
-
-def _browse(name):
-    from ackq.v1 import admin_pb2
-
-    return admin_pb2.BrowseRequest(queue=name)
 
 
 # --- from a query ---
@@ -125,49 +127,79 @@ def test_a_commit_of_what_is_not_there_changes_nothing(client):
     assert client.queue("dead").ready == 0
 
 
-def test_a_settle_call_without_a_lease_is_refused(client):
-    """S6, K8: a settle call for a batch that read no lease is refused, naming option session."""
+def test_bad_outcomes_are_refused(client):
+    """S6, K8: a tag outside the lease, and a rejection without dead-letter queue, are refused.
+
+    So is a settle call for a batch that read no lease, naming option session.
+    """
     leased(client, b"a")
-    other = sessions_pb2.LeaseOwner(query_id=OWNER.query_id, run_id="run", batch_id=8)
-    error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
+    client.declare("plain")
+    client.publish(b"x", queue="plain")
+    client.open(holder(), session="t", queues=["plain"])
+    rejected, other = (REJECTED, [1], {}), sessions_pb2.LeaseOwner(session="t")
+    for outcome, owner, named in (((FAILED, [1, 2], {}), OWNER, "2"), (rejected, other, "plain")):
+        error, _ = refused(client.stage_outcomes, A, outcome, owner=owner)
+        assert isinstance(error, errors.PreconditionFailedError)
+        assert named in error.message
+    assert client.stage_outcomes(A, rejected, owner=other, discard=True) == 1
+    unread = sessions_pb2.LeaseOwner(query_id=OWNER.query_id, run_id="run", batch_id=8)
+    error, status = refused(client.stage_outcomes, A, rejected, owner=unread)
     assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
     assert "session" in error.message
 
 
-def test_bad_outcomes_are_refused(client):
-    """S6: a tag outside the lease, and a rejection without dead-letter queue, are refused."""
-    leased(client, b"a")
-    error, _ = refused(client.stage_outcomes, A, (FAILED, [1, 2], {}), owner=OWNER)
-    assert isinstance(error, errors.PreconditionFailedError)
-    assert "2" in error.message
-    client.declare("plain")
-    client.publish(b"x", queue="plain")
-    client.open(holder(), session="t", queues=["plain"])
-    other = sessions_pb2.LeaseOwner(session="t")
-    error, _ = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=other)
-    assert isinstance(error, errors.PreconditionFailedError)
-    assert "plain" in error.message
-    assert client.stage_outcomes(A, (REJECTED, [1], {}), owner=other, discard=True) == 1
-
-
-def test_a_program_that_was_replaced_cannot_settle(client):
-    """S3, S6: a program without run that names its epoch cannot settle once it was replaced."""
+def test_who_was_replaced_cannot_settle(client):
+    """S3, S6: a run, and a program without run that names its epoch, cannot settle once fenced."""
     _, _, lease = leased(client, b"a", b"b")
     owner = sessions_pb2.LeaseOwner(session="s", epoch=lease.epoch)
-    assert client.stage_outcomes(A, (REJECTED, [1], {"reason": "bad"}), owner=owner) == 1
-    client.settle_session(RELEASED, (2, 2), fence=True)
     said = (REJECTED, [1], {"reason": "bad"})
+    assert client.stage_outcomes(A, said, owner=owner) == 1
+    client.settle_session(RELEASED, (2, 2), fence=True)
     refused_with(errors.FencedError, client.stage_outcomes, B, said, owner=owner)
     refused_with(errors.FencedError, client.commit_outcomes, owner=owner)
+    refused_with_status(errors.FencedError, "ABORTED", client.stage_outcomes, B, said, owner=OWNER)
     assert client.stage_outcomes(B, said) == 1
 
 
-def test_a_replaced_run_cannot_settle(client):
-    """S3, S6: a run whose epoch was replaced by an operator's fence cannot settle."""
-    _, _, _ = leased(client, b"a", b"b")
-    client.settle_session(RELEASED, (2, 2), fence=True)
-    error, status = refused(client.stage_outcomes, A, (REJECTED, [1], {}), owner=OWNER)
-    assert (type(error), status) == (errors.FencedError, "ABORTED")
+@contextmanager
+def gone(broker):
+    """Kills the broker, and restarts it while calls are retried."""
+    broker.kill()
+    back = threading.Timer(0.3, broker.restart)
+    back.start()
+    yield
+    back.join()
+
+
+def test_settlement_by_the_client_outlives_killed_brokers(broker, own):
+    """S6, K8: stage, commit and accept are retried over kills, and take effect once."""
+    reader, incarnation, lease = leased(own, *(b"%d" % number for number in range(10)))
+    before, session = own.fetch(lease, 0, 10), Session(broker.endpoint)
+    first = [[outcome_group("rejected", TAGS[2:4], "bad")], [outcome_group("failed", TAGS[4:5])]]
+    second = [
+        [outcome_group("accepted", TAGS[3:4]), outcome_group("rejected", TAGS[9:10], "worse")]
+    ]
+    with gone(broker):
+        stages = [
+            session.stage_outcomes(OWNER, secrets.token_bytes(16), f"{at}", groups)
+            for at, groups in enumerate((first, second))
+        ]
+    assert [stage.tags for stage in stages] == [3, 2]
+    with gone(broker):
+        assert session.commit_outcomes(OWNER, stages).tags == 5
+    with Client(broker.endpoint) as again:
+        # The second task took back tag 3's outcome.
+        assert again.session().settled == 3
+    following = {"session": "s", "queues": ["q"], "holder": reader, "incarnation": incarnation}
+    with gone(broker):
+        session.advance(sessions_pb2.AdvanceRequest(**following, start_tag=lease.end_tag))
+    with Client(broker.endpoint) as again:
+        found = {body: each[broker_headers.REASON] for body, each in dead_headers(again).items()}
+        assert found == {b"1": "bad", b"8": "worse"}
+        info = again.queue()
+        assert (info.accepted, info.unacked, info.ready + info.delayed) == (7, 0, 1)
+        # K2: the batch is run again after its commit entry was lost, and has the same rows.
+        assert again.fetch(lease, 0, 10) == before
 
 
 # --- by operators ---

@@ -7,23 +7,20 @@ import pytest
 
 import ackq_broker
 from ackq import errors
-from ackq.client import Admin, Publisher, Session, close_channels, holder
+from ackq.client import Admin, Session, holder
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns
-from tests.eventually import eventually
+from tests.wire.churn import publish_among, wait_compacted
 
 ALL = tuple(columns.DELIVERED)
-BODY_BYTES = 20_000
-CHURN = 200
 
 
 @pytest.fixture
-def broker(tmp_path):
-    """A broker with small segments and a directory for backups."""
-    sizes = {"ACKQ_BROKER_SEGMENT_SIZE": "16MiB", "ACKQ_BROKER_BACKUP_DIR": str(tmp_path / "b")}
-    with ackq_broker.embedded(tmp_path / "data", env=sizes) as running:
-        yield running
-    close_channels()
+def broker(churning):
+    """A broker whose journal is compacted, with queue `orders`."""
+    with Admin(churning.endpoint) as admin:
+        admin.declare_queue("orders")
+    return churning
 
 
 class Query:
@@ -45,10 +42,7 @@ class Query:
     def run_batch(self):
         """Publishes three messages among others that are purged; reads and accepts them."""
         number = len(self.rows) + 1
-        keys = ["orders"] * 3 + ["churn"] * CHURN
-        bodies = [b"%d-%d" % (number, row) for row in range(3)] + [bytes(BODY_BYTES)] * CHURN
-        with Publisher(self._endpoint) as out:
-            out.publish_batch(pa.table({"body": bodies, "routing_key": keys}))
+        publish_among(self._endpoint, *(b"%d-%d" % (number, row) for row in range(3)))
         self.read(number)
 
     def read(self, number):
@@ -70,53 +64,41 @@ class Query:
         self.advance(self._floor)
 
 
-def again(endpoint, number):
-    """The rows of a retained batch, as a batch reader gets them."""
+def again(endpoint):
+    """The rows of the twelve retained batches, as a batch reader gets them."""
     with Admin(endpoint) as admin:
-        found = admin.retained("s", batch=number)
-        (batch,) = found.batches
-        tags = {"first_tag": batch.after_tag + 1, "last_tag": batch.last_tag}
-        read = admin.browse_lease("s", **tags, incarnation=found.incarnation)
-        return pa.Table.from_batches(list(read)).combine_chunks()
+        for number in range(1, 13):
+            found = admin.retained("s", batch=number)
+            (batch,) = found.batches
+            tags = {"first_tag": batch.after_tag + 1, "last_tag": batch.last_tag}
+            read = admin.browse_lease("s", **tags, incarnation=found.incarnation)
+            yield pa.Table.from_batches(list(read)).combine_chunks()
 
 
 def test_retained_rows_are_the_same_for_ever(broker, tmp_path):
     """S13, Q7, O5: after accepts, compaction, kill -9, a backup and its restore."""
     with Admin(broker.endpoint) as admin:
-        for queue in ("orders", "churn"):
-            admin.declare_queue(queue)
         query = Query(broker.endpoint, retain_ms=3_600_000)
         for _ in range(12):
             query.run_batch()
             admin.purge_queue("churn")
-
-        def segments():
-            return sum(1 for _ in broker.data_dir.glob("journal-*.seg"))
-
-        full = 12 * CHURN * BODY_BYTES // (16 << 20)
-        eventually("compaction", lambda: segments() < full, every_s=0.05)
+        wait_compacted(broker, 12)
         info = admin.session("s")
         assert (info.retained_batches, info.retained_from_batch) == (12, 1)
         assert admin.queue("orders").payload_bytes == 0
-
-        def same(endpoint):
-            return [again(endpoint, number) for number in range(1, 13)] == query.rows
-
-        assert same(broker.endpoint)
+        assert list(again(broker.endpoint)) == query.rows
         backup = admin.backup("one")
     broker.kill()
     broker.restart()
-    assert same(broker.endpoint)
+    assert list(again(broker.endpoint)) == query.rows
     shutil.copytree(backup.directory, tmp_path / "copy")
     with ackq_broker.embedded(tmp_path / "copy") as copy:
-        assert same(copy.endpoint)
+        assert list(again(copy.endpoint)) == query.rows
 
 
 def test_rewound_rows_come_again_once(broker, tmp_path):
     """S14, S9, S13, Q7, O5: also after kill -9, compaction, and in a backup; and to an opening."""
     with Admin(broker.endpoint) as admin:
-        for queue in ("orders", "churn"):
-            admin.declare_queue(queue)
         query = Query(broker.endpoint, retain_ms=3_600_000)
         for _ in range(3):
             query.run_batch()
@@ -139,18 +121,13 @@ def test_rewound_rows_come_again_once(broker, tmp_path):
         for _ in range(8):
             query.run_batch()
             admin.purge_queue("churn")
-
-        def segments():
-            return sum(1 for _ in broker.data_dir.glob("journal-*.seg"))
-
-        full = 12 * CHURN * BODY_BYTES // (16 << 20)
-        eventually("compaction", lambda: segments() < full, every_s=0.05)
-        assert [again(broker.endpoint, number) for number in range(1, 13)] == query.rows
+        wait_compacted(broker, 12)
+        assert list(again(broker.endpoint)) == query.rows
         admin.rewind_session("s", batch=12)
         backup = admin.backup("one")
     shutil.copytree(backup.directory, tmp_path / "copy")
     with ackq_broker.embedded(tmp_path / "copy") as copy:
-        assert [again(copy.endpoint, number) for number in range(1, 13)] == query.rows
+        assert list(again(copy.endpoint)) == query.rows
         anew = Query(copy.endpoint, "anew", rewind=pb.RewindPoint(batch_id=4), holder=query.holder)
         anew.read(1)
         assert check(anew.rows[0], 2, 3)[:6] == ["4"] * 6
@@ -160,8 +137,6 @@ def test_rewound_rows_come_again_once(broker, tmp_path):
 def test_what_is_not_retained_is_refused(broker):
     """S13: by number, time and tag; the refusal names what is retained."""
     with Admin(broker.endpoint) as admin:
-        for queue in ("orders", "churn"):
-            admin.declare_queue(queue)
         query = Query(broker.endpoint, retain_bytes=100)
         for _ in range(9):
             query.run_batch()

@@ -88,22 +88,24 @@ def cut(client, hold, session="s"):
 # --- leases ---
 
 
-def test_a_lease_has_tags_from_one(client):
-    """S1: the first lease is the tags (0, n], and its rows carry them."""
-    client.publish(b"a", b"b", b"c")
-    _, lease = client.open(holder())
-    assert (lease.epoch, lease.end_tag) == (1, 3)
-    found, headers = client.fetch(lease, 0, 3)
-    assert (found, tags(headers)) == ([b"a", b"b", b"c"], [1, 2, 3])
-    assert [list(header.delivery_count) for header in headers] == [[1]]
-    assert [list(header.queues) for header in headers] == [["q"]]
+def test_a_lease(client, reader):
+    """S1, S2: the first lease is the tags (0, n], its rows carry them, and no others are read.
 
-
-def test_one_lease_at_a_time(client, reader):
-    """S1: while a lease is outstanding no second one is made, whatever the limit."""
+    While it is outstanding no second one is made, whatever the limit. A fetch sends only the
+    requested columns (Design 6).
+    """
     client.publish(b"a", b"b", b"c")
     incarnation, lease = client.open(reader, max_messages=2)
-    assert lease.end_tag == 2
+    assert (lease.epoch, lease.end_tag) == (1, 2)
+    found, headers = client.fetch(lease, 0, 2)
+    assert (found, tags(headers)) == ([b"a", b"b"], [1, 2])
+    assert [list(header.delivery_count) for header in headers] == [[1]]
+    assert [list(header.queues) for header in headers] == [["q"]]
+    error, status = refused(client.fetch, lease, 0, 3)
+    assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
+    wanted = columns.bits(("routing_key", "delivery_tag"))
+    (frame,) = client.fetch_frames(lease, 0, 1, columns=wanted)
+    assert "body" not in rows(frame.block)
     again = client.advance(reader, incarnation=incarnation, max_messages=100)
     assert again.end_tag == 2
     assert (again.backlog.ready, again.backlog.unacked) == (1, 2)
@@ -121,26 +123,6 @@ def test_fetch_gives_the_same_rows_every_time(client):
         found, headers = client.fetch(lease, after, last)
         assert found == names[after:last]
         assert tags(headers) == list(range(after + 1, last + 1))
-
-
-def test_fetch_prunes_columns(client):
-    """Design 6: a fetch sends only the requested columns."""
-    client.publish(b"a")
-    _, lease = client.open(holder())
-    wanted = columns.bits(("routing_key", "delivery_tag"))
-    request = sessions_pb2.FetchRequest(
-        session="s", incarnation=lease.incarnation, epoch=1, last_tag=1, columns=wanted
-    )
-    (frame,) = client.sessions.Fetch(request, timeout=TIMEOUT_S)
-    assert "body" not in rows(frame.block)
-
-
-def test_fetch_outside_the_lease_is_refused(client):
-    """S2: a fetch reads the outstanding lease and nothing else."""
-    client.publish(b"a", b"b")
-    _, lease = client.open(holder(), max_messages=1)
-    error, status = refused(client.fetch, lease, 0, 2)
-    assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
@@ -176,33 +158,24 @@ def test_transient_leased_messages_become_holes(broker, own, reader):
 
 
 def test_advance_accepts_and_leases_anew(client, reader):
-    """S4: an advance from the lease's end accepts it and leases the next messages."""
-    client.publish(b"a", b"b", b"c")
-    incarnation, lease = client.open(reader, max_messages=2)
-    following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
-    assert following.end_tag == 3
-    assert client.fetch(following, 2, 3)[0] == [b"c"]
-    assert (client.queue().accepted, client.queue().unacked) == (2, 1)
+    """S4: an advance from the lease's end accepts it and leases the next messages.
 
-
-def test_accept_may_be_repeated(client, reader):
-    """S4: an advance repeated after a lost answer succeeds with the same answer."""
-    client.publish(b"a", b"b", b"c")
-    incarnation, lease = client.open(reader, max_messages=2)
-    first = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
-    again = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
-    assert (again.epoch, again.end_tag) == (first.epoch, first.end_tag)
-
-
-@pytest.mark.parametrize("start_tag", [0, 1, 9])
-def test_other_starts_are_refused_with_the_tags(client, start_tag, reader):
-    """S4: a start that is neither begin nor end of the lease is refused, naming the tags."""
+    Repeated after a lost answer it has the same answer. A start that is neither begin nor end of
+    the lease is refused, naming the tags.
+    """
     client.publish(b"a", b"b", b"c", b"d")
     incarnation, lease = client.open(reader, max_messages=2)
-    client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
-    error, status = refused(client.advance, reader, incarnation=incarnation, start_tag=start_tag)
-    assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
-    assert error.fields["floor_tag"] == "2"
+    following = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    assert following.end_tag == 4
+    assert client.fetch(following, 2, 4)[0] == [b"c", b"d"]
+    assert (client.queue().accepted, client.queue().unacked) == (2, 2)
+    again = client.advance(reader, incarnation=incarnation, start_tag=lease.end_tag)
+    assert (again.epoch, again.end_tag) == (following.epoch, following.end_tag)
+    for start_tag in (0, 1, 9):
+        fields = {"incarnation": incarnation, "start_tag": start_tag}
+        error, status = refused(client.advance, reader, **fields)
+        assert (type(error), status) == (errors.CheckpointMismatchError, "FAILED_PRECONDITION")
+        assert error.fields["floor_tag"] == "2"
 
 
 def test_at_least_one_message_is_leased(client):
@@ -212,25 +185,20 @@ def test_at_least_one_message_is_leased(client):
     assert lease.end_tag == 1
 
 
-def waiting(client, reader, incarnation, **fields):
-    """Sends an advance that waits for messages until its deadline; returns its future."""
-    request = sessions_pb2.AdvanceRequest(
-        session="s",
-        incarnation=incarnation,
-        holder=reader,
-        queues=["q"],
-        wait_ms=MAX_WAIT_MS,
-        **fields,
-    )
-    return client.sessions.Advance.future(request, timeout=TIMEOUT_S)
-
-
-def test_advance_waits_for_messages(client, reader):
-    """S4, K5: with nothing ready an advance waits, and is woken by a publish."""
+@pytest.mark.parametrize(
+    ("fields", "published"),
+    [({}, [[b"a"]]), ({"min_messages": 3, "max_delay_ms": MAX_WAIT_MS}, [[b"a", b"b"], [b"c"]])],
+    ids=["any", "a minimum"],
+)
+def test_advance_waits_for_messages(client, reader, fields, published):
+    """S4, K5, K6: an advance waits until a message, or the wanted minimum, is ready."""
+    fields |= {"session": "s", "holder": reader, "queues": ["q"], "wait_ms": MAX_WAIT_MS}
     incarnation = client.advance(reader).incarnation
-    answer = waiting(client, reader, incarnation)
-    client.publish(b"a")
-    assert answer.result().end_tag == 1
+    request = sessions_pb2.AdvanceRequest(incarnation=incarnation, **fields)
+    answer = client.sessions.Advance.future(request, timeout=TIMEOUT_S)
+    for messages in published:
+        client.publish(*messages)
+    assert answer.result().end_tag == sum(map(len, published))
 
 
 def test_advance_without_messages_answers_the_start(client, reader):
@@ -249,15 +217,6 @@ def test_minimum_messages_and_their_delay(client, reader):
     assert client.advance(reader, **wanted).end_tag == 0
     waited = client.advance(reader, **wanted, max_delay_ms=300, wait_ms=10_000)
     assert waited.end_tag == 1
-
-
-def test_minimum_messages_reached(client, reader):
-    """K6: an advance that waits for the minimum returns when it is reached."""
-    incarnation = client.advance(reader).incarnation
-    answer = waiting(client, reader, incarnation, min_messages=3, max_delay_ms=MAX_WAIT_MS)
-    client.publish(b"a", b"b")
-    client.publish(b"c")
-    assert answer.result().end_tag == 3
 
 
 def test_a_horizon_bounds_the_lease(client, reader):
@@ -293,8 +252,7 @@ def test_another_holder_is_refused_while_the_stream_is_open(client):
 def test_a_holder_that_only_attached_counts_as_live(client):
     """S3: a holder that attached without a stream yet is live for one heartbeat."""
     incarnation = client.advance(holder()).incarnation
-    error, _ = refused(client.advance, holder(), incarnation=incarnation)
-    assert type(error) is errors.AlreadyHeldError
+    refused_with(errors.AlreadyHeldError, client.advance, holder(), incarnation=incarnation)
 
 
 def test_a_cut_holder_is_replaced_and_fenced(client):
@@ -320,43 +278,33 @@ def test_a_replaced_holders_stream_ends(client, reader):
     hold = HoldCall(client, lease, reader)
     refused_with(errors.AlreadyHeldError, release, client)
     assert release(client, fence=True) == 1
-    error, status = refused(next, hold.call)
-    assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
+    refused_with_status(errors.SessionNotFoundError, "NOT_FOUND", next, hold.call)
 
 
 def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
-    """S3: a holder has a heartbeat to return after a restart, whose downtime does not count."""
-    incarnation, _ = own.open(reader)
-    with killed(broker) as again:
-        refused_with(errors.AlreadyHeldError, again.advance, holder(), incarnation=incarnation)
-        assert again.advance(reader, incarnation=incarnation).epoch == 1
+    """S3: a holder has a heartbeat to return after a restart, whose downtime does not count.
 
-
-def test_a_refusal_tells_the_brokers_starts_apart(broker, own, reader):
-    """S3: a refusal shows the broker's start time, so that a waiting client notices a restart."""
+    A refusal shows the broker's start time, so that a waiting client notices a restart.
+    """
     incarnation, _ = own.open(reader)
 
     def started(client):
-        error, _ = refused(client.advance, holder(), incarnation=incarnation)
+        named = {"incarnation": incarnation}
+        error = refused_with(errors.AlreadyHeldError, client.advance, holder(), **named)
         return int(error.fields["broker_started_us"])
 
     first = started(own)
     assert started(own) == first
     with killed(broker) as again:
         assert started(again) > first
+        assert again.advance(reader, incarnation=incarnation).epoch == 1
 
 
 def test_a_stranger_cannot_hold(client, reader):
-    """S3: a liveness stream with another token is refused."""
+    """S3: a liveness stream with another token is refused, and a token that is not 16 bytes."""
     _, lease = client.open(reader)
-    error, _ = refused(HoldCall, client, lease, holder())
-    assert type(error) is errors.FencedError
-
-
-def test_a_holder_token_is_16_bytes(client):
-    """S3: a holder token that is not 16 bytes is refused as invalid."""
-    error, _ = refused(client.advance, holder(token=b"short"))
-    assert type(error) is errors.InvalidArgumentError
+    refused_with(errors.FencedError, HoldCall, client, lease, holder())
+    refused_with(errors.InvalidArgumentError, client.advance, holder(token=b"short"))
 
 
 def test_attach_for_a_replay(client, reader):
@@ -369,8 +317,7 @@ def test_attach_for_a_replay(client, reader):
     attached = client.sessions.Attach(request, timeout=TIMEOUT_S)
     assert (attached.epoch, list(attached.chunks)) == (lease.epoch, list(lease.chunks))
     request.end_tag = 1
-    error, _ = refused(client.sessions.Attach, request, timeout=TIMEOUT_S)
-    assert type(error) is errors.CheckpointMismatchError
+    refused_with(errors.CheckpointMismatchError, client.sessions.Attach, request)
 
 
 # --- opening ---
@@ -385,12 +332,6 @@ def test_opening_leases_nothing(client):
     assert client.session().proven is False
 
 
-def test_open_and_lease(client):
-    """S9: with `open_and_lease` one call opens and leases, without waiting."""
-    client.publish(b"a", b"b")
-    assert client.advance(holder(), open_and_lease=True, wait_ms=9000).end_tag == 2
-
-
 def test_an_opening_that_waits_does_not_prove_itself(client):
     """S9: an opening's own waiting does not prove its incarnation."""
     client.advance(holder(), open_and_lease=True, wait_ms=100)
@@ -398,10 +339,13 @@ def test_an_opening_that_waits_does_not_prove_itself(client):
 
 
 def test_a_fetch_proves_the_incarnation(client):
-    """S9: a fetch proves the incarnation, also one without a query, as on Spark Connect."""
+    """S9: with `open_and_lease` one call opens and leases, without waiting.
+
+    A fetch proves the incarnation, also one without a query, as on Spark Connect.
+    """
     client.publish(b"a", b"b")
-    lease = client.advance(holder(), open_and_lease=True)
-    assert client.session().proven is False
+    lease = client.advance(holder(), open_and_lease=True, wait_ms=9000)
+    assert (lease.end_tag, client.session().proven) == (2, False)
     assert client.fetch(lease, 0, 2)[0] == [b"a", b"b"]
     assert (client.session().proven, client.session().query_id) == (True, "")
 
@@ -450,11 +394,18 @@ def test_release_puts_the_lease_back(client, reader):
 
 
 def test_list_shows_who_holds_and_which_query_reads(client):
-    """S8: an operator sees holder, lease and the query that fetched last, but never the token."""
+    """S8, S3: an operator sees holder, lease and the query that fetched last, but never the token.
+
+    A refused fetch of a replaced reader does not change them.
+    """
     reader = holder("app")
     client.publish(b"a", b"b")
     incarnation, lease = client.open(reader)
     client.fetch(lease, 0, 2, query_id="query", run_id="run", batch_id=7, label="0.1")
+    for stale in ({"incarnation": "gone"}, {"epoch": lease.epoch + 1}):
+        named = {"session": "s", "incarnation": incarnation, "epoch": lease.epoch, **stale}
+        with pytest.raises(grpc.RpcError):
+            client.fetch(sessions_pb2.AdvanceResponse(**named), 0, 1, query_id="other", batch_id=8)
     info = client.session()
     assert (info.incarnation, list(info.queues), info.epoch) == (incarnation, ["q"], 1)
     assert (info.floor_tag, info.end_tag, info.leased, info.proven) == (0, 2, 2, True)
@@ -501,28 +452,18 @@ def test_the_attach_of_a_replay_may_warn(client, reader):
 
 
 def test_many_small_publishes_are_fetched_in_full_frames(client):
-    """K7: messages published one by one are fetched in few frames."""
+    """K7, P3: messages published one by one are fetched in few frames.
+
+    After the publisher's half-close each is answered, exactly once.
+    """
     with client.publisher() as stream:
         for number in range(1, 501):
             stream.publish(number, b"%d" % number, routing_key="q")
         stream.half_close()
-        stream.confirmed(500)
+        assert stream.confirmed(500) == set(range(1, 501))
+        with pytest.raises(StopIteration):
+            stream.answer()
     _, lease = client.open(holder())
     found, headers = client.fetch(lease, 0, 500)
     assert found == [b"%d" % number for number in range(1, 501)]
     assert len(headers) == 1
-
-
-def test_a_replaced_reader_is_not_shown_as_the_one_that_reads(client):
-    """S3, S8: a refused fetch does not change the query and batch shown for the lease."""
-    client.publish(b"a")
-    _, lease = client.open(holder())
-    client.fetch(lease, 0, 1, query_id="this", batch_id=7)
-    for stale in ({"incarnation": "gone"}, {"epoch": lease.epoch + 1}):
-        other = type(lease)()
-        other.CopyFrom(lease)
-        for name, value in stale.items():
-            setattr(other, name, value)
-        with pytest.raises(grpc.RpcError):
-            client.fetch(other, 0, 1, query_id="other", batch_id=8)
-    assert (client.session().query_id, client.session().batch_id) == ("this", 7)
