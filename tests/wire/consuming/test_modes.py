@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from ackq.client import Channel
 from tests.eventually import SOON_S
 from tests.wire.bench import refused_as, taken
 
@@ -24,8 +25,6 @@ def consumed(ackq, queue, *, raising=False, **options):
 
     With `raising`, it raises at the first message.
     """
-    from ackq.client import Channel
-
     seen, looked = [], threading.Event()
 
     def callback(message):
@@ -75,8 +74,6 @@ def test_a_callback_that_raises(ackq, outcomes):
 
 def test_client_acknowledge(ackq):
     """C10: in CLIENT mode `acknowledge` accepts everything up to and including its message."""
-    from ackq.client import Channel
-
     queue = ackq.filled(b"a", b"b", b"c")
     with Channel(ackq.broker.endpoint) as channel:
         consumer = channel.consume(queue, mode="client")

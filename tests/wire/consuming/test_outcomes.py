@@ -2,6 +2,7 @@
 
 import pytest
 
+from ackq.v1 import consuming_pb2
 from tests.eventually import eventually
 from tests.wire.bench import bodies
 from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
@@ -82,8 +83,6 @@ def test_accepted_needs_no_declaration(ackq):
 
 def test_declaring_what_the_broker_does_not_have(ackq):
     """C5: declaring an outcome that the broker does not announce is an invalid operation."""
-    from ackq.v1 import consuming_pb2
-
     queue, channel = ackq.queue(), ackq.channel()
     channel.send(subscribe=consuming_pb2.Subscribe(consumer="c", queue=queue, outcomes=[99]))
     refused = channel.log.wait_end()
@@ -104,8 +103,6 @@ def test_settlements_are_answered(ackq):
 
 def test_settlement_without_an_answer(ackq):
     """C15: a message whose settlement did not arrive stays unacked until its channel ends."""
-    from ackq.v1 import consuming_pb2
-
     queue, connection = ackq.filled(b"x"), ackq.connect()
     channel = connection.channel()
     (delivery,) = channel.get(queue)

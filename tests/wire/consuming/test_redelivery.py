@@ -44,11 +44,15 @@ def test_redelivered(bench):
 
 
 def test_delivery_count(bench):
-    """C7: the delivery count is 1 the first time and grows by one with each delivery."""
+    """C7, C1: the delivery count is 1 the first time and grows by one with each delivery.
+
+    Each redelivery on the same channel has the next tag.
+    """
     queue, channel = bench.filled(b"x"), bench.channel()
     counts = []
-    for _ in range(3):
+    for tag in (1, 2, 3):
         (delivery,) = channel.get(queue)
+        assert delivery.tag == tag
         counts.append(delivery.count)
         channel.settle(delivery, Outcome.RELEASED)
     bench.expect("delivery counts", counts, [1, 2, 3])

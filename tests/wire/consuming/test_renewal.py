@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from contextlib import suppress
-from functools import partial
 
 import pytest
 
@@ -42,20 +41,20 @@ def is_empty(admin, queue):
     return False
 
 
-def kill(broker, **_):
-    """Kills the broker by SIGKILL, and starts a new process on the same data and port."""
-    broker.kill()
-    broker.restart()
+@pytest.fixture(params=["killed", "cut"])
+def disaster(request, broker, admin, relay):
+    """Kills the broker and starts it again, or cuts the network until the channel is closed."""
 
+    def kill():
+        broker.kill()
+        broker.restart()
 
-def cut(admin, relay, **_):
-    """Cuts the network until the broker has closed the channel."""
-    relay.cut()
-    eventually("the channel's end", lambda: admin.queue("orders").consumers == 0)
-    relay.heal()
+    def cut():
+        relay.cut()
+        eventually("the channel's end", lambda: admin.queue("orders").consumers == 0)
+        relay.heal()
 
-
-DISASTERS = pytest.mark.parametrize("disaster", [kill, cut], ids=["killed", "cut"])
+    return kill if request.param == "killed" else cut
 
 
 class Disaster(threading.Thread):
@@ -86,12 +85,11 @@ class Disaster(threading.Thread):
         assert not self.is_alive()
 
 
-@DISASTERS
 def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, orders, disaster):
     """C15, C17: an accepted message whose answer came is not redelivered, and none is lost."""
     publish(broker.endpoint, orders, MESSAGES)
     told, gone, came = [], set(), Counter()
-    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 3)
+    trouble = Disaster(disaster, 3)
     with Channel(relay.endpoint, on_reconnect=told.append) as channel:
         consumer = channel.consume(orders, mode="client", prefetch=40)
         while len(gone) < MESSAGES:
@@ -119,13 +117,12 @@ def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, 
     assert client_threads() == []
 
 
-@DISASTERS
 @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
 def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
     """C10, C17: callbacks handle each message over kills and cuts, and the queue is empty then."""
     publish(broker.endpoint, orders, MESSAGES)
     came = Counter()
-    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
+    trouble = Disaster(disaster, 2)
 
     def call_back(message):
         came[int(message.body)] += 1
@@ -139,12 +136,11 @@ def test_callbacks_lose_nothing(broker, admin, relay, orders, disaster, mode):
     assert set(came) == set(range(MESSAGES))
 
 
-@DISASTERS
 def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster):
     """C17: an asynchronous consumer goes on over kills and cuts like the blocking one."""
     publish(broker.endpoint, orders, MESSAGES)
     came = Counter()
-    trouble = Disaster(partial(disaster, broker=broker, relay=relay, admin=admin), 2)
+    trouble = Disaster(disaster, 2)
 
     async def main():
         async with AsyncChannel(relay.endpoint) as channel:
@@ -163,7 +159,6 @@ def test_an_asynchronous_consumer_goes_on(broker, admin, relay, orders, disaster
     trouble.over()
 
 
-@DISASTERS
 def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders, disaster):
     """C17: a waiting `receive` survives a kill or cut, and gets a message published later."""
     got = []
@@ -173,7 +168,7 @@ def test_a_receive_that_waits_gets_what_comes_later(broker, admin, relay, orders
         waiting = threading.Thread(target=lambda: got.append(consumer.receive(SOON_S).body))
         waiting.start()
         eventually("the consumer", lambda: admin.queue(orders).consumers == 1)
-        disaster(broker=broker, relay=relay, admin=admin)
+        disaster()
         assert heard.wait(SOON_S)
         publish(broker.endpoint, orders, 1)
         waiting.join(SOON_S)
@@ -249,15 +244,14 @@ def test_a_broker_that_stays_away_is_told(broker, admin, orders, caplog):
     broker.restart()
 
 
-@DISASTERS
-def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, admin, relay, orders, disaster):
+def test_a_channel_that_is_not_renewed_ends_with_its_tags(broker, relay, orders, disaster):
     """C11, C12, C17: a channel without reconnect ends with an error that says what was requeued."""
     publish(broker.endpoint, orders, 5)
     with Channel(relay.endpoint, reconnect_timeout_ms=0) as channel:
         consumer = channel.consume(orders, mode="client")
         consumer.receive(SOON_S).accept().result(SOON_S)
         message = consumer.receive(SOON_S)
-        disaster(broker=broker, relay=relay, admin=admin)
+        disaster()
         with pytest.raises(errors.ClosedError, match=r"delivered again \(messages: 4\)"):
             read_on(consumer)
         with pytest.raises(errors.ClosedError, match="tags are void"):

@@ -5,6 +5,7 @@ import secrets
 import statistics
 import threading
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -53,6 +54,19 @@ def round_trips(client, count):
             channel.settled(channel.settle(ping.tag))
             took.append(time.monotonic() - began)
     return statistics.median(took)
+
+
+@contextmanager
+def meanwhile(work):
+    """Runs work in a thread, and tells it to stop at the end by its event."""
+    stop = threading.Event()
+    working = threading.Thread(target=work, args=(stop,))
+    working.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        working.join(PATIENCE_S)
 
 
 class Crowd:
@@ -119,9 +133,9 @@ def test_a_requeue_storm(broker, crowded):
     """C12: channels that keep ending with 100,000 unacked messages do not slow other queues."""
     for _ in range(10):
         crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
-    stop, rounds = threading.Event(), []
+    rounds = []
 
-    def storm():
+    def storm(stop):
         with Client(broker.endpoint) as client:
             while not stop.is_set():
                 with client.consume(window_messages=1_000_000) as channel:
@@ -134,13 +148,8 @@ def test_a_requeue_storm(broker, crowded):
                     assert all(last_tag(again) <= 100_000 for again in rest)
                     rounds.append(channel)
 
-    storming = threading.Thread(target=storm)
-    storming.start()
-    try:
+    with meanwhile(storm):
         assert round_trips(crowded, 50) < ROUND_TRIP_S
-    finally:
-        stop.set()
-        storming.join(PATIENCE_S)
     assert rounds
     assert crowded.queue("crowd").ready == 100_000
 
@@ -148,9 +157,9 @@ def test_a_requeue_storm(broker, crowded):
 def test_a_redelivery_loop(broker, crowded):
     """C4: a consumer that releases every message at once does not slow down other queues."""
     crowded.publish(*[b"m" * 100] * 10_000, queue="crowd")
-    stop, enough, loops = threading.Event(), threading.Event(), []
+    enough, loops = threading.Event(), []
 
-    def loop():
+    def loop(stop):
         with Client(broker.endpoint) as client, client.consume() as channel:
             channel.subscribe(queue="crowd")
             while not stop.is_set():
@@ -161,12 +170,7 @@ def test_a_redelivery_loop(broker, crowded):
                 if last > 20_000:
                     enough.set()
 
-    looping = threading.Thread(target=loop)
-    looping.start()
-    try:
+    with meanwhile(loop):
         assert round_trips(crowded, 50) < ROUND_TRIP_S
-    finally:
-        enough.wait(PATIENCE_S)
-        stop.set()
-        looping.join(PATIENCE_S)
+        assert enough.wait(PATIENCE_S)
     assert loops[-1] > 20_000

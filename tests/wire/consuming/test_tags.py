@@ -23,15 +23,6 @@ def test_tags_count_from_one_per_channel(bench):
         bench.wait_ready(pulled, 1)
 
 
-def test_a_redelivery_has_a_new_tag(bench):
-    """C1: a message redelivered on the same channel has the next tag."""
-    queue, channel = bench.filled(b"a"), bench.channel()
-    for tag in (1, 2, 3):
-        (delivery,) = channel.get(queue)
-        assert delivery.tag == tag
-        channel.settle(delivery, Outcome.RELEASED)
-
-
 # --- C2: tags that are not outstanding ---
 
 
