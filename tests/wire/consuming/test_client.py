@@ -303,7 +303,10 @@ def patient(tmp_path, monkeypatch):
 
 
 def test_a_cut_connection_is_renewed(patient, relay_to):
-    """C11, C15: over repeated cuts each message comes once, and each settlement is answered."""
+    """C11, C15: over repeated cuts each message comes once, and each settlement is answered.
+
+    Messages with only a transport ack are requeued when the channel ends.
+    """
     admin, orders, relay = Admin(patient), "orders", relay_to(patient)
     admin.declare_queue(orders)
     publish(patient, orders, 3000)

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -57,32 +58,23 @@ def disaster(request, broker, admin, relay):
     return kill if request.param == "killed" else cut
 
 
-class Disaster(threading.Thread):
-    """Strikes a number of times, each time after `may_strike`."""
+class Disaster:
+    """Strikes a number of times in a thread, each time after `may_strike`."""
 
     def __init__(self, strike, times):
-        super().__init__()
         self._strike = strike
-        self._left = threading.Semaphore(0)
         self._times = times
-        self.failed = None
-        self.start()
+        self._thread = ThreadPoolExecutor(1)
+        self._strikes = []
 
     def may_strike(self):
-        self._left.release()
-
-    def run(self):
-        try:
-            for _ in range(self._times):
-                assert self._left.acquire(timeout=SOON_S)
-                self._strike()
-        except BaseException as error:  # noqa: BLE001 - the test's thread raises it
-            self.failed = error
+        if len(self._strikes) < self._times:
+            self._strikes.append(self._thread.submit(self._strike))
 
     def over(self):
-        self.join(SOON_S)
-        assert self.failed is None
-        assert not self.is_alive()
+        eventually("the last one", lambda: len(self._strikes), equals(self._times))
+        for each in self._strikes:
+            each.result(SOON_S)
 
 
 def test_what_was_accepted_and_answered_never_comes_again(broker, admin, relay, orders, disaster):

@@ -1,18 +1,13 @@
 """Crowds and storms on one queue affect neither other queues nor the broker's memory."""
 
-import asyncio
-import secrets
 import statistics
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
-from grpc import aio
 
-from ackq.v1 import consuming_pb2 as pb
-from ackq.v1 import consuming_pb2_grpc
 from tests.fakes.raw_client import Client
 from tests.wire.consuming.test_stream import RELEASED
 
@@ -69,60 +64,15 @@ def meanwhile(work):
         working.join(PATIENCE_S)
 
 
-class Crowd:
-    """Consumers that take one message each and keep it, on their own channels, in a thread.
-
-    `served` is set when each of them has a message.
-    """
-
-    def __init__(self, endpoint, count):
-        self.served = threading.Event()
-        self._count = count
-        self._got = 0
-        self._endpoint = endpoint
-        self._over = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
-
-    def _run(self):
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._main())
-
-    async def _main(self):
-        async with aio.insecure_channel(self._endpoint) as connection:
-            stub = consuming_pb2_grpc.ConsumingServiceStub(connection)
-            await asyncio.gather(*(self._consume(stub) for _ in range(self._count)))
-
-    async def _consume(self, stub):
-        call = stub.Consume()
-        opening = pb.ChannelOpen(channel_id=secrets.token_bytes(16))
-        await call.write(pb.ConsumeRequest(open=opening))
-        subscription = pb.Subscribe(consumer="c", queue="crowd", prefetch=1)
-        await call.write(pb.ConsumeRequest(subscribe=subscription))
-        while True:
-            response = await call.read()
-            if response.header.HasField("delivery"):
-                break
-        self._got += 1
-        if self._got == self._count:
-            self.served.set()
-        await self._over.wait()
-        call.cancel()
-
-
-def test_a_thousand_slow_consumers(broker, crowded):
+def test_a_thousand_slow_consumers(crowded):
     """C8, C16: a thousand consumers at their prefetch do not slow down other queues."""
-    with Crowd(broker.endpoint, 1000) as crowd:
+    with ExitStack() as crowd:
+        channels = [crowd.enter_context(crowded.consume()) for _ in range(1000)]
+        for each in channels:
+            each.subscribe(queue="crowd", prefetch=1)
         crowded.publish(*[b"m" * 100] * 5000, queue="crowd")
-        assert crowd.served.wait(PATIENCE_S)
+        for each in channels:
+            each.deliveries(1)
         assert crowded.queue("crowd").unacked == 1000
         assert round_trips(crowded, 20) < ROUND_TRIP_S
         crowded.publish(*[b"m" * 100] * 5000, queue="crowd")

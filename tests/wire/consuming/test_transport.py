@@ -13,16 +13,6 @@ def unacked_transport(ackq, queue, messages, **options):
     return connection, channel, taken(channel, messages)
 
 
-def test_transport_acks_remove_nothing(ackq):
-    """C11: a message with only a transport ack is requeued when the channel ends."""
-    queue = ackq.filled(*TEN)
-    _, channel, deliveries = unacked_transport(ackq, queue, 10)
-    channel.transport_ack(deliveries[-1].tag)
-    channel.settle(deliveries[0])
-    channel.close()
-    ackq.wait_ready(queue, 9)
-
-
 def test_transport_acks_open_the_window(ackq):
     """C11: deliveries stop at the window, and go on by what a transport ack covers."""
     queue = ackq.filled(*TEN)
