@@ -1,6 +1,7 @@
 """A broker with one user for each choice of permissions and role, and a master user."""
 
 import itertools
+import json
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import pytest
 
 import ackq_broker
 from ackq.errors import UnauthenticatedError
-from ackq.v1 import admin_pb2
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq_broker.embedding import EmbeddedBroker
 from ackq_broker.security import users, users_editor
 from ackq_broker.security.name_pattern import NamePattern
@@ -17,8 +18,17 @@ from tests.eventually import eventually
 from tests.fakes.raw_client import Client, error_of, holder
 from tests.fakes.raw_link import RawLink
 
+_FILES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
+# The methods of all services by their full names.
+METHODS = {
+    method.full_name: method
+    for file in _FILES
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
 # The only names on which the table's users have permissions.
 PATTERN = "q|x|dead"
+AUDIT = " ackq.audit "
 PERMISSIONS = users.PERMISSIONS
 ROLES = users.ROLES
 
@@ -55,8 +65,12 @@ def add_user(path, name, *, role="none", configure="", write="", read="", **limi
 
 def add_master(path):
     """Adds a user with all permissions; returns its token."""
-    everything = dict.fromkeys(PERMISSIONS, ".*")
-    return add_user(path, "master", role="operator", **everything)
+    return add_user(path, "master", role="operator", **all_on(".*"))
+
+
+def all_on(pattern):
+    """All permissions on the names of a pattern."""
+    return dict.fromkeys(PERMISSIONS, pattern)
 
 
 class Guarded(NamedTuple):
@@ -82,25 +96,15 @@ class Guarded(NamedTuple):
                 raise
             return True
 
+    def audit(self):
+        """The entries of the audit log."""
+        lines = self.broker.log_file.read_text().rpartition("\n")[0].splitlines()
+        return [json.loads(each.partition(AUDIT)[2]) for each in lines if AUDIT in each]
+
     def add(self, name, **rights):
         """Adds a user, and waits until the broker knows it."""
         self.tokens[name] = add_user(self.path, name, **rights)
         eventually(f"the user {name}", lambda: self.knows(name))
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """A broker with all users of the table; `world` adds queues, exchange, session and writer."""
-    folder = tmp_path_factory.mktemp("guarded")
-    path = folder / "users.toml"
-    tokens = {"master": add_master(path)}
-    for kind in KINDS:
-        tokens[kind.name] = add_user(
-            path, kind.name, role=kind.role, **dict.fromkeys(kind.permissions, PATTERN)
-        )
-    env = {"ACKQ_BROKER_USERS": str(path)}
-    with ackq_broker.embedded(folder / "data", sync=False, env=env) as broker:
-        yield Guarded(broker, path, tokens)
 
 
 @contextmanager
@@ -111,6 +115,17 @@ def with_master(folder):
     env = {"ACKQ_BROKER_USERS": str(path)}
     with ackq_broker.embedded(folder / "data", sync=False, env=env) as broker:
         yield Guarded(broker, path, tokens)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A broker with all users of the table; `world` adds queues, exchange, session and writer."""
+    with with_master(tmp_path_factory.mktemp("guarded")) as found:
+        for kind in KINDS:
+            rights = dict.fromkeys(kind.permissions, PATTERN)
+            found.tokens[kind.name] = add_user(found.path, kind.name, role=kind.role, **rights)
+        eventually("the last user", lambda: found.knows(KINDS[-1].name))
+        yield found
 
 
 @pytest.fixture

@@ -7,28 +7,22 @@ also those that no list shows, but neither alice's token nor that of alice's hol
 import itertools
 import random
 import secrets
+from contextlib import suppress
 
 import grpc
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
 from ackq.errors import PermissionDeniedError
-from ackq.v1 import (
-    admin_pb2,
-    consuming_pb2,
-    links_pb2,
-    publishing_pb2,
-    sessions_pb2,
-)
+from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire.fetch_key import fetch_key
 from tests.eventually import eventually
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import holder, refused_with
 from tests.fakes.raw_link import RawLink
-from tests.wire.access.conftest import add_user
+from tests.fuzz.mutations import Filler
+from tests.wire.access.conftest import METHODS, add_user, all_on
 
-FILES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)
-SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]
-METHODS = {method.full_name: method for service in SERVICES for method in service.methods}
 FAR = 1 << 61
 REQUESTS = 80
 ATTEMPT_S = 0.3
@@ -88,8 +82,7 @@ class Alice:
 @pytest.fixture
 def alice(guarded):
     guarded.tokens["alice"] = add_user(guarded.path, "alice", write="hers", read="hers")
-    everything = dict.fromkeys(("configure", "write", "read"), "own")
-    guarded.add("mallory", role="observer", **everything)
+    guarded.add("mallory", role="observer", **all_on("own"))
     with guarded.client("master") as master:
         master.declare("hers")
         master.declare("own")
@@ -97,56 +90,35 @@ def alice(guarded):
         yield Alice(client)
 
 
-def words(alice):
-    """The values that mallory puts into fields, by the fields' type."""
-    texts = ["own", "hers", "s", "l", "query", "run", alice.incarnation, "queue/hers", ""]
-    ids = [*alice.ids.values(), secrets.token_bytes(16), b""]
-    numbers = [0, 1, 2, alice.batch, FAR]
-    return texts, ids, numbers
+class Mallory(Filler):
+    """Fills requests with what mallory knows, by the fields' types; none asks for a takeover."""
 
+    def __init__(self, draw, alice):
+        super().__init__(draw)
+        texts = ["own", "hers", "s", "l", "query", "run", alice.incarnation, "queue/hers", ""]
+        self._numbers = [0, 1, 2, alice.batch, FAR]
+        small = [number % (1 << 31) for number in self._numbers]
+        self._known = {
+            FieldDescriptor.TYPE_STRING: texts,
+            FieldDescriptor.TYPE_BYTES: [*alice.ids.values(), secrets.token_bytes(16), b""],
+            FieldDescriptor.TYPE_BOOL: [True, False],
+            FieldDescriptor.TYPE_ENUM: [1, 2],
+            **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_INT32), small),
+        }
 
-def filled(draw, descriptor, make, known, depth=0):
-    """A message with about half of its fields set, each to a value that mallory knows."""
-    message = make(descriptor)
-    for field in descriptor.fields:
-        if field.name in {"takeover", "fence", "force"} or draw.random() < 0.4:
-            continue
-        target = getattr(message, field.name)
-        if field.message_type is not None:
-            if field.message_type.GetOptions().map_entry or depth > 3:
-                continue
-            inner = filled(draw, field.message_type, make, known, depth + 1)
-            if field.is_repeated:
-                target.append(inner)
-            else:
-                target.CopyFrom(inner)
-            continue
-        texts, ids, numbers = known
-        kinds = {field.TYPE_STRING: texts, field.TYPE_BYTES: ids, field.TYPE_BOOL: [True, False]}
-        choices = kinds.get(field.type, [1, 2] if field.enum_type is not None else numbers)
-        value = draw.choice(choices)
-        if field.type in {field.TYPE_UINT32, field.TYPE_INT32}:
-            value %= 1 << 31
-        if field.is_repeated:
-            target.append(value)
-        else:
-            setattr(message, field.name, value)
-    return message
+    def opened(self, request):
+        """The request with its stream's open filled in, where it has one."""
+        part = getattr(request, "header", request)
+        if "open" in part.DESCRIPTOR.fields_by_name:
+            part.open.CopyFrom(self.message(part.open.DESCRIPTOR))
+        return request
 
+    def _set(self, made, field, depth):
+        if field.name not in {"takeover", "fence", "force"}:
+            super()._set(made, field, depth)
 
-def opened(draw, request, known):
-    """The request with its stream's open filled in, where it has one."""
-    part = getattr(request, "header", request)
-    if "open" in part.DESCRIPTOR.fields_by_name:
-        opening = part.DESCRIPTOR.fields_by_name["open"].message_type
-        part.open.CopyFrom(filled(draw, opening, make, known))
-    return request
-
-
-def make(descriptor):
-    from google.protobuf import message_factory  # as grpc's own tools do
-
-    return message_factory.GetMessageClass(descriptor)()
+    def _value(self, field):
+        return self._rng.choice(self._known.get(field.type, self._numbers))
 
 
 def attack(client, method, requests):
@@ -155,20 +127,14 @@ def attack(client, method, requests):
     kind = f"{'stream' if method.client_streaming else 'unary'}_stream"
     if not method.server_streaming:
         kind = kind.replace("_stream", "_unary")
-    call = getattr(client.channel, kind)(path, bytes_of, bytes)
+    call = getattr(client.channel, kind)(path, type(requests[0]).SerializeToString, bytes)
     groups = [requests] if method.client_streaming else [[each] for each in requests]
     for group in groups:
         sent = iter(group) if method.client_streaming else group[0]
-        try:
+        with suppress(grpc.RpcError):
             answer = call(sent, timeout=ATTEMPT_S)
             for _ in answer if method.server_streaming else ():
                 pass
-        except grpc.RpcError:
-            pass
-
-
-def bytes_of(message):
-    return message.SerializeToString()
 
 
 def test_no_call_of_another_changes_what_an_owner_is_answered(guarded, alice):
@@ -177,11 +143,11 @@ def test_no_call_of_another_changes_what_an_owner_is_answered(guarded, alice):
     assert alice.act() == ([b"1"], b"2")
     with guarded.client("mallory") as mallory:
         for name, method in sorted(METHODS.items()):
-            known_words = words(alice)
-            requests = [filled(draw, method.input_type, make, known_words) for _ in range(REQUESTS)]
+            filler = Mallory(draw, alice)
+            requests = [filler.message(method.input_type) for _ in range(REQUESTS)]
             if method.client_streaming:
                 for each in range(0, REQUESTS, 4):
-                    group = [opened(draw, requests[each], known_words), *requests[each + 1 :][:3]]
+                    group = [filler.opened(requests[each]), *requests[each + 1 :][:3]]
                     attack(mallory, method, group)
             else:
                 attack(mallory, method, requests)
@@ -192,22 +158,13 @@ def test_a_publisher_whose_id_is_known(guarded, alice):
     """P10, A10: mallory can neither end alice's publisher nor get its publishes dropped."""
     alice.act()
     opening = {"publisher_id": alice.ids["publisher"], "mode": 1, "resume": True}
-    data = publishing_pb2.PublishData(first_number=FAR, rows=1)
-    frames = (
-        publishing_pb2.PublishHeader(open=publishing_pb2.PublishOpen(**opening)),
-        publishing_pb2.PublishHeader(lowest_unanswered=FAR, data=data),
-        publishing_pb2.PublishHeader(close=publishing_pb2.PublishClose()),
-    )
+    data = {"lowest_unanswered": FAR, "data": {"first_number": FAR, "rows": 1}}
     block = encoded(body=[b"x"], routing_key="own")
-    requests = [publishing_pb2.PublishRequest(header=header, block=block) for header in frames]
-    for header in requests[::2]:
-        header.block = b""
-
-    def publish(client):
-        return list(client.publishing.Publish(iter(requests)))
-
+    frames = (({"open": opening}, b""), (data, block), ({"close": {}}, b""))
+    requests = [publishing_pb2.PublishRequest(header=head, block=block) for head, block in frames]
     with guarded.client("mallory") as mallory:
-        error = refused_with(PermissionDeniedError, publish, mallory)
+        answers = mallory.publishing.Publish(iter(requests))
+        error = refused_with(PermissionDeniedError, list, answers)
     assert "alice" not in error.message
     alice.act()
 
@@ -216,9 +173,7 @@ def test_a_query_whose_id_is_claimed(guarded, alice):
     """S6, S11: a fetch of mallory's session under alice's query and run ids does not harm hers."""
     alice.act()
     with guarded.client("mallory") as mallory:
-        with mallory.publisher() as out:
-            out.publish(1, b"x", routing_key="own")
-            out.confirmed(1)
+        mallory.publish(b"x", queue="own")
         reader = holder(token=secrets.token_bytes(16))
         incarnation, lease = mallory.open(reader, session="own", queues=["own"])
         key = fetch_key(reader.token, incarnation, lease.epoch)

@@ -2,23 +2,27 @@
 
 import grpc
 import pytest
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import ackq_broker
 from ackq import errors
 from ackq.v1 import sessions_pb2
 from ackq_broker.security import users_editor
 from tests.eventually import eventually
-from tests.fakes.raw_client import TIMEOUT_S, error_of, holder, refused_with
-from tests.wire.access.conftest import Guarded, add_user
+from tests.fakes.raw_client import TIMEOUT_S, error_of, holder, reflected, refused_with
+from tests.wire.access.conftest import Guarded, add_user, all_on
 from tests.wire.operations.processes import run
+
+
+def opened(client):
+    """Opens a publisher, and ends it."""
+    with client.publisher():
+        return True
 
 
 def publishes(client, refusal):
     """Whether a client can open a publisher; False if it is refused with this error."""
     try:
-        with client.publisher():
-            return True
+        return opened(client)
     except grpc.RpcError as failed:
         if isinstance(error_of(failed)[0], refusal):
             return False
@@ -30,8 +34,7 @@ def app(guarded):
     """A broker with queue `q`, and a user `app` added while it runs, with all permissions on it."""
     with guarded.client("master") as master:
         master.declare()
-    everything = dict.fromkeys(("configure", "write", "read"), "q.*")
-    guarded.add("app", **everything)
+    guarded.add("app", **all_on("q.*"))
     return guarded
 
 
@@ -44,9 +47,7 @@ def test_a_user_that_is_removed(app):
         master.publisher() as other,
     ):
         users_editor.remove(app.path, "app")
-        with pytest.raises(grpc.RpcError) as ended:
-            stream.answer()
-        assert isinstance(error_of(ended.value)[0], errors.UnauthenticatedError)
+        refused_with(errors.UnauthenticatedError, stream.answer)
         assert not app.knows("app")
         other.publish(1, b"a", routing_key="q")
         assert other.confirmed(1) == {1}
@@ -100,12 +101,9 @@ def test_a_broken_file_changes_nothing(app):
     assert log.count("is wrong about user 'broken'") == 1
 
 
-def reflected(client):
-    """Asks reflection for the services; its stream counts like any other."""
-    stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
-    return stub.ServerReflectionInfo(
-        iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-    )
+def user(path, command, *arguments):
+    """Runs a command for users on a users file; returns its exit status and both outputs."""
+    return run("user", command, "--users", path, *arguments)
 
 
 def reflects(client):
@@ -118,19 +116,16 @@ def reflects(client):
 
 def test_limits_of_a_user(guarded):
     """A5: a user's limits on streams, connections, queues and staged bytes affect it alone."""
-    own = guarded.tokens
-    everything = dict.fromkeys(("configure", "write", "read"), "q.*")
-    own["streams"] = add_user(guarded.path, "streams", streams=2, **everything)
-    own["connections"] = add_user(guarded.path, "connections", connections=1, **everything)
-    own["queues"] = add_user(guarded.path, "queues", queues=2, **everything)
-    guarded.add("staged", staged_bytes=100_000, **everything)
+    limits = {"streams": 2, "connections": 1, "queues": 2, "staged_bytes": 100_000}
+    for name, most in limits.items():
+        rights = {**all_on("q.*"), name: most}
+        guarded.tokens[name] = add_user(guarded.path, name, **rights)
+    eventually("the users", lambda: guarded.knows("staged_bytes"))
     with guarded.client("master") as master, guarded.client("streams") as client:
         master.declare()
         with client.publisher(), client.publisher():
-            with pytest.raises(grpc.RpcError) as third, client.publisher():
-                pass
-            limit, _ = error_of(third.value)
-            assert limit.message.startswith("The user 'streams' is at its limit of 2 streams.")
+            told = refused_with(errors.LimitError, opened, client).message
+            assert told.startswith("The user 'streams' is at its limit of 2 streams.")
             with pytest.raises(grpc.RpcError) as asked:
                 list(reflected(client))
             assert asked.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -139,21 +134,20 @@ def test_limits_of_a_user(guarded):
         eventually("room for reflection", lambda: reflects(client))
         with guarded.client("connections") as one, guarded.client("connections") as two:
             with one.publisher(), one.publisher():
-                with pytest.raises(grpc.RpcError) as second, two.publisher():
-                    pass
-                assert "limit of 1 connections" in error_of(second.value)[0].message
+                told = refused_with(errors.LimitError, opened, two).message
+                assert "limit of 1 connections" in told
             # The broker notices a moment later that the other client's streams have ended.
             eventually("room for a connection", lambda: publishes(two, errors.LimitError))
         with guarded.client("queues") as limited:
             limited.declare("q2")
             limited.declare("q2")
             refused_with(errors.LimitError, limited.declare, "q3")
-        with guarded.client("staged") as writer:
+        with guarded.client("staged_bytes") as writer:
             size = 60_000
             writer.stage([b"x" * size], stage_id=b"1" * 16, seal=(1, size + 1))
-            with pytest.raises(grpc.RpcError) as over:
-                writer.stage([b"x" * size], stage_id=b"2" * 16, seal=(1, size + 1))
-            assert "limit of 100000 staged bytes" in error_of(over.value)[0].message
+            second = {"stage_id": b"2" * 16, "seal": (1, size + 1)}
+            told = refused_with(errors.LimitError, writer.stage, [b"x" * size], **second).message
+            assert "limit of 100000 staged bytes" in told
             writer.commit((b"1" * 16, 1, size + 1), target="queue/q")
             writer.stage([b"x" * size], stage_id=b"3" * 16, batch_id=1, seal=(1, size + 1))
 
@@ -161,44 +155,42 @@ def test_limits_of_a_user(guarded):
 def test_the_commands_for_users(tmp_path):
     """A1: `user add` shows a token once; users are listed and removed, and comments stay."""
     path = tmp_path / "users.toml"
-    status, token, _ = run("user", "add", "app", "--users", path, "--read", "orders|orders\\..*")
+    status, token, _ = user(path, "add", "app", "--read", "orders|orders\\..*")
     assert status == 0
     assert token.startswith("ackq_")
     assert token.strip() not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text("# of the shop\n" + path.read_text())
-    assert (
-        run("user", "add", "ops", "--users", path, "--role", "operator", "--max-streams", 5)[0] == 0
-    )
-    status, listed, _ = run("user", "list", "--users", path)
+    assert user(path, "add", "ops", "--role", "operator", "--max-streams", 5)[0] == 0
+    status, listed, _ = user(path, "list")
     assert listed.splitlines() == [
         r"app role=none configure='' write='' read='orders|orders\\..*'",
         "ops role=operator configure='' write='' read='' streams=5",
     ]
-    assert run("user", "add", "app", "--users", path)[::2] == (
+    assert user(path, "add", "app")[::2] == (
         2,
         "ackq-broker: There is a user 'app' already; remove it first.\n",
     )
-    assert run("user", "remove", "app", "--users", path)[0] == 0
+    assert user(path, "remove", "app")[0] == 0
     assert path.read_text().startswith("# of the shop\n")
     assert "app" not in path.read_text()
-    assert run("user", "remove", "app", "--users", path)[0] == 2
+    assert user(path, "remove", "app")[0] == 2
 
 
 def test_a_token_that_is_changed_while_programs_run(app):
     """A1: a token is changed without a restart: both are valid until the old one is ended."""
     old = app.tokens["app"]
-    status, new, _ = run("user", "set-token", "app", "--users", app.path, "--keep-old")
+    status, new, _ = user(app.path, "set-token", "app", "--keep-old")
     app.tokens.update(old=old, new=new.strip())
     eventually("the new token", lambda: app.knows("new"))
     assert (status, app.knows("old")) == (0, True)
-    assert run("user", "set-token", "app", "--users", app.path, "--end-old")[:2] == (
+    assert user(app.path, "set-token", "app", "--end-old")[:2] == (
         0,
         "user app: only the newest token is valid now\n",
     )
     eventually("the old token's end", lambda: not app.knows("old"))
     assert app.knows("new")
-    app.tokens["newest"] = run("user", "set-token", "app", "--users", app.path)[1].strip()
+    app.tokens["newest"] = user(app.path, "set-token", "app")[1].strip()
     eventually("the newest token", lambda: app.knows("newest"))
     assert not app.knows("new")
 
@@ -206,19 +198,17 @@ def test_a_token_that_is_changed_while_programs_run(app):
 def test_permissions_that_are_changed(app):
     """A1, A2: `set-permissions` changes only given fields; an invalid pattern changes nothing."""
     line = "app role=observer configure='q.*' write='' read='q.*'\n"
-    changed = run(
-        "user", "set-permissions", "app", "--users", app.path, "--write", "", "--role", "observer"
-    )
+    changed = user(app.path, "set-permissions", "app", "--write", "", "--role", "observer")
     assert changed == (0, line, "")
     with app.client("app") as client:
         eventually("the change", lambda: not publishes(client, errors.PermissionDeniedError))
     before = app.path.read_text()
-    status, _, said = run("user", "set-permissions", "app", "--users", app.path, "--read", "(?=a)")
+    status, _, said = user(app.path, "set-permissions", "app", "--read", "(?=a)")
     assert (status, "not a regular expression of RE2" in said) == (2, True)
-    status, _, said = run("user", "set-permissions", "app", "--users", app.path)
+    status, _, said = user(app.path, "set-permissions", "app")
     assert (status, "Give what changes" in said) == (2, True)
     for command in (["set-token"], ["set-permissions", "--read", "q"]):
-        status, _, said = run("user", *command, "nobody", "--users", app.path)
+        status, _, said = user(app.path, *command, "nobody")
         assert (status, "There is no user 'nobody'" in said) == (2, True)
     assert app.path.read_text() == before
     assert app.knows("app")
