@@ -181,10 +181,10 @@ class Client:
         finally:
             stream.call.cancel()
 
-    def publish(self, *messages, queue="q"):
+    def publish(self, *messages, queue="q", **columns):
         """Publishes bodies on a stream of their own and waits for their confirms."""
         with self.publisher() as stream:
-            stream.publish(1, *messages, routing_key=queue)
+            stream.publish(1, *messages, routing_key=queue, **columns)
             assert stream.confirmed(len(messages)) == set(range(1, len(messages) + 1))
 
     # --- channels ---

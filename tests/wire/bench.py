@@ -147,11 +147,11 @@ class Bench(Generic[D]):
 
 
 @contextlib.contextmanager
-def refused_as(condition: str) -> Iterator[None]:
-    """Asserts that the broker refuses the enclosed request for this reason."""
+def refused_as(condition: str, code: str = "") -> Iterator[pytest.ExceptionInfo[Refused]]:
+    """Asserts that the broker refuses the enclosed request for this reason, and with this code."""
     with pytest.raises(Refused) as refused:
-        yield
-    assert refused.value.condition == condition
+        yield refused
+    assert (refused.value.condition, code and refused.value.code) == (condition, code)
 
 
 def bodies(deliveries: list[Delivery]) -> list[bytes]:

@@ -29,14 +29,6 @@ def test_outcome(bench, outcome, left, dead_letters):
     assert bench.drain(queue) == left
 
 
-def test_rejected_without_a_dead_letter_queue(bench):
-    """C4: a message rejected without a dead-letter queue is dropped."""
-    queue, channel = bench.filled(b"x"), bench.channel()
-    channel.settle(channel.get(queue)[0], Outcome.REJECTED)
-    channel.close()
-    assert bench.drain(queue) == []
-
-
 def test_released_does_not_count(bench):
     """C4: releasing a message does not count against the delivery limit."""
     queue, dead = bench.dead_lettering(b"x", delivery_limit=1)

@@ -125,9 +125,7 @@ def test_leases_and_their_rows_survive_a_restart(broker, own, end, reader):
 
 def test_transient_leased_messages_become_holes(broker, own, reader):
     """S2, Q7: a leased transient message is a hole after a restart; the other tags stay."""
-    with own.publisher() as stream:
-        stream.publish(1, b"p", b"t", b"p2", persistent=[True, False, True], routing_key="q")
-        stream.confirmed(3)
+    own.publish(b"p", b"t", b"p2", persistent=[True, False, True])
     incarnation, lease = own.open(reader)
     order, headers = own.fetch(lease, 0, 3)
     kept = dict(zip(tags(headers), order, strict=True))
@@ -177,9 +175,9 @@ def test_at_least_one_message_is_leased(client):
 )
 def test_advance_waits_for_messages(client, reader, fields, published):
     """S4, K5, K6: an advance waits until a message, or the wanted minimum, is ready."""
-    fields |= {"session": "s", "holder": reader, "queues": ["q"], "wait_ms": MAX_WAIT_MS}
-    incarnation = client.advance(reader).incarnation
-    request = sessions_pb2.AdvanceRequest(incarnation=incarnation, **fields)
+    known = {"session": "s", "incarnation": client.advance(reader).incarnation, "holder": reader}
+    wanted = {"queues": ["q"], "wait_ms": MAX_WAIT_MS, **fields}
+    request = sessions_pb2.AdvanceRequest(**known, **wanted)
     answer = client.sessions.Advance.future(request, timeout=TIMEOUT_S)
     for messages in published:
         client.publish(*messages)
