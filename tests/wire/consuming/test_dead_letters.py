@@ -84,14 +84,6 @@ def test_deaths_count_by_queue_and_cause(bench):
     assert deaths == [None, (first, 1), (second, 1), (first, 2), (second, 2)]
 
 
-def test_dead_lettering_clears_the_time_to_live(bench):
-    """C13: a message that expired does not expire again in the dead-letter queue."""
-    queue, dead = bench.dead_lettering()
-    bench.fill(queue, b"x", ttl_ms=50)
-    (letter,) = bench.dead(dead)
-    assert not letter.expires
-
-
 def test_dead_lettering_ignores_reject_publish(bench):
     """C13: a full dead-letter queue takes dead letters all the same."""
     dead = bench.filled(b"full", max_length=1)

@@ -70,14 +70,3 @@ def test_a_callback_that_raises(ackq, outcomes):
     seen, _ = consumed(ackq, queue, raising=True, mode="auto", outcomes=outcomes)
     assert seen == [b"bad", b"bad", b"last"]
     assert ackq.broker.admin.queue(queue).accepted == 2
-
-
-def test_client_acknowledge(ackq):
-    """C10: in CLIENT mode `acknowledge` accepts everything up to and including its message."""
-    queue = ackq.filled(b"a", b"b", b"c")
-    with Channel(ackq.broker.endpoint) as channel:
-        consumer = channel.consume(queue, mode="client")
-        messages = [consumer.receive(SOON_S) for _ in range(3)]
-        assert channel.acknowledge(messages[1]).result(SOON_S) == 2
-    ackq.wait_ready(queue, 1)
-    assert ackq.drain(queue) == [b"c"]
