@@ -5,19 +5,11 @@ import pytest
 from ackq import errors, limits
 from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.blocks import encoded, rows
-from tests.fakes.raw_client import PublishCall, refused_with, refused_with_status, restarted
+from tests.fakes.raw_client import PublishCall, refused_with, refused_with_status
 
 
 def reason(nack):
     return type(errors.from_code(nack.reason.code, nack.reason.message, {}))
-
-
-def test_mixed_delivery_modes_in_one_frame(broker, own):
-    """P12: rows of a frame may override the delivery mode; each is confirmed by its own number."""
-    own.publish(b"p", b"t", b"d", persistent=[True, False, None])
-    assert own.queue().ready == 3
-    with restarted(broker) as again:
-        assert again.browse()[0] == [b"p", b"d"]
 
 
 def test_a_return_comes_before_its_confirm(client):

@@ -112,28 +112,22 @@ def test_fetch_gives_the_same_rows_every_time(client):
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_leases_and_their_rows_survive_a_restart(broker, own, end, reader):
-    """S1, S2, Q7: after a kill or stop the same holder gets the same lease with the same rows."""
-    own.publish(b"a", b"b", b"c")
-    incarnation, lease = own.open(reader, max_messages=2)
+    """S1, S2, Q7: after a kill or stop the same holder gets the same lease with the same rows.
+
+    A leased transient message, whose row overrides the frame's delivery mode (P12), is a hole then;
+    the other tags stay.
+    """
+    own.publish(b"a", b"b", b"t", b"c", b"d", persistent=[True, None, False, True, True])
+    incarnation, lease = own.open(reader, max_messages=4)
     before = own.fetch(lease, 0, 2)
+    assert own.fetch(lease, 0, 4)[0] == [b"a", b"b", b"t", b"c"]
     getattr(broker, end)()
     with restarted(broker) as again:
         repeated = again.advance(reader, incarnation=incarnation, max_messages=9)
         assert (repeated.epoch, repeated.end_tag) == (lease.epoch, lease.end_tag)
         assert again.fetch(repeated, 0, 2) == before
-
-
-def test_transient_leased_messages_become_holes(broker, own, reader):
-    """S2, Q7: a leased transient message is a hole after a restart; the other tags stay."""
-    own.publish(b"p", b"t", b"p2", persistent=[True, False, True])
-    incarnation, lease = own.open(reader)
-    order, headers = own.fetch(lease, 0, 3)
-    kept = dict(zip(tags(headers), order, strict=True))
-    with restarted(broker) as again:
-        repeated = again.advance(reader, incarnation=incarnation)
-        found, headers = again.fetch(repeated, 0, 3)
-        expected = {tag: body for tag, body in kept.items() if body != b"t"}
-        assert dict(zip(tags(headers), found, strict=True)) == expected
+        found, headers = again.fetch(repeated, 0, 4)
+        assert (found, tags(headers)) == ([b"a", b"b", b"c"], [1, 2, 4])
         assert again.session().holes == 1
 
 
@@ -232,12 +226,6 @@ def test_another_holder_is_refused_while_the_stream_is_open(client):
     hold.call.cancel()
 
 
-def test_a_holder_that_only_attached_counts_as_live(client):
-    """S3: a holder that attached without a stream yet is live for one heartbeat."""
-    incarnation = client.advance(holder()).incarnation
-    refused_with(errors.AlreadyHeldError, client.advance, holder(), incarnation=incarnation)
-
-
 def test_a_cut_holder_is_replaced_and_fenced(client):
     """S3: two seconds after a cut another reader gets a new epoch, and the old one is fenced."""
     reader, second = holder("first"), holder("second")
@@ -265,9 +253,10 @@ def test_a_replaced_holders_stream_ends(client, reader):
 
 
 def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
-    """S3: a holder has a heartbeat to return after a restart, whose downtime does not count.
+    """S3: a holder without a stream is live for one heartbeat, also after a restart.
 
-    A refusal shows the broker's start time, so that a waiting client notices a restart.
+    The downtime does not count. A refusal shows the broker's start time, so that a waiting client
+    notices a restart.
     """
     incarnation, _ = own.open(reader)
 
