@@ -439,27 +439,20 @@ def test_rejected_after_a_forced_delete(bench):
     bench.expect("dead letters of a queue that was deleted", letters, [b"held"])
 
 
-def test_forced_delete(bench):
-    """Q4: a forced delete ends the consumers; their unacked messages can still be settled."""
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.RELEASED])
+def test_forced_delete(bench, outcome):
+    """Q4: a forced delete ends the consumers; their unacked messages can still be settled.
+
+    One that is requeued is dropped, also if the queue's name is declared again.
+    """
     queue = bench.filled(b"held", b"ready")
     channel = bench.channel()
     consumer = channel.consume(queue, prefetch=1)
     held = channel.delivery()
     assert bench.broker.delete(queue, force=True) == 1
     assert channel.cancelled() == consumer
-    channel.settle(held)
     bench.queue(queue)
-    assert bench.drain(queue) == []
-
-
-def test_released_after_a_forced_delete(bench):
-    """Q4: a message requeued to a deleted queue is dropped, also if its name is declared again."""
-    queue = bench.filled(b"held")
-    channel = bench.channel()
-    (held,) = channel.get(queue)
-    bench.broker.delete(queue, force=True)
-    bench.queue(queue)
-    channel.settle(held, Outcome.RELEASED)
+    channel.settle(held, outcome)
     assert bench.drain(queue) == []
 
 
