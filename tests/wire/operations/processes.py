@@ -1,10 +1,14 @@
 """Commands of an operator, as processes."""
 
 import os
+import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 
 from tests import prefork
+
+ANYWHERE = ("--listen", "127.0.0.1:0")
 
 
 def command(*arguments):
@@ -26,9 +30,35 @@ def run(*arguments, **extra):
         return status, out.read().decode(), err.read().decode()
 
 
+@contextmanager
+def serving(data, *options, before=(), **extra):
+    """Runs `ackq-broker serve` as an operator does, with its log next to the data.
+
+    Yields the process, its listen addresses, and its first line. `before` begins the command.
+    """
+    log = data.with_suffix(".log")
+    with (
+        log.open("a") as errors,
+        subprocess.Popen(
+            [*before, *command("serve", "--data", data, *options)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment(**extra),
+        ) as process,
+    ):
+        try:
+            line = process.stdout.readline()
+            assert " listening on " in line, log.read_text()
+            yield process, line.split(" listening on ")[1].split(" data=")[0].split(","), line
+        finally:
+            process.kill()
+
+
 def refused_start(data, *options, **extra):
     """The one line with which `serve` is refused on a data directory, which it may not make."""
     before = data.exists()
     status, out, errors = run("serve", "--data", data, *options, **extra)
     assert (status, out, errors.count("\n"), data.exists()) == (2, "", 1, before), errors
+    assert "Errno" not in errors
     return errors

@@ -3,44 +3,20 @@
 import os
 import signal
 import stat
-import subprocess
-from contextlib import contextmanager
 
 import pytest
 
 from ackq.client import Admin
 from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client
-from tests.wire.operations.processes import command, environment, refused_start
-
-
-@contextmanager
-def serving(data, *options, **extra):
-    """Runs `ackq-broker serve` with its log next to the data; yields the process and addresses."""
-    log = data.with_suffix(".log")
-    with (
-        log.open("a") as errors,
-        subprocess.Popen(
-            command("serve", "--data", data, *options),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment(**extra),
-        ) as process,
-    ):
-        try:
-            line = process.stdout.readline()
-            assert " listening on " in line, log.read_text()
-            yield process, line.split(" listening on ")[1].split(" data=")[0].split(",")
-        finally:
-            process.kill()
+from tests.wire.operations.processes import refused_start, serving
 
 
 def test_a_unix_socket_and_a_port(tmp_path):
     """O2: a Unix socket and a port serve the same queues; the socket is private and temporary."""
     path = tmp_path / "run" / "broker.sock"
     listen = ("--listen", f"unix:{path}", "--listen", "127.0.0.1:0")
-    with serving(tmp_path / "data", *listen) as (process, (local, port)):
+    with serving(tmp_path / "data", *listen) as (process, (local, port), _):
         assert local == f"unix:{path}"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -57,14 +33,14 @@ def test_a_unix_socket_and_a_port(tmp_path):
 def test_the_socket_of_a_broker_that_was_killed(tmp_path):
     """O2: the socket of a killed broker is replaced by the next one, that of a live one is not."""
     path = tmp_path / "broker.sock"
-    with serving(tmp_path / "one", "--listen", f"unix:{path}") as (process, _):
+    with serving(tmp_path / "one", "--listen", f"unix:{path}") as (process, *_):
         line = refused_start(tmp_path / "two", "--listen", f"unix:{path}")
         assert f"cannot listen on unix:{path}: another process listens on this address" in line
         process.kill()
         process.wait()
     assert path.exists()
     with (
-        serving(tmp_path / "two", "--listen", f"unix:{path}") as (_, (local,)),
+        serving(tmp_path / "two", "--listen", f"unix:{path}") as (_, (local,), _),
         Admin(local) as admin,
     ):
         assert admin.queues() == []
@@ -74,7 +50,7 @@ def test_options_of_the_environment_and_a_file(tmp_path):
     """O1: a broker starts with options from the environment and a file alone."""
     config = tmp_path / "broker.toml"
     config.write_text(f'listen = "unix:{tmp_path}/s"\nmemory-limit = "512MiB"\n')
-    with serving(tmp_path / "data", ACKQ_BROKER_CONFIG=str(config)) as (_, (local,)):
+    with serving(tmp_path / "data", ACKQ_BROKER_CONFIG=str(config)) as (_, (local,), _):
         assert local == f"unix:{tmp_path}/s"
         with Admin(local) as admin:
             assert admin.info().memory_limit_bytes == 512 << 20
@@ -85,7 +61,7 @@ def test_a_hangup_does_not_end_the_broker(tmp_path):
     config = tmp_path / "broker.toml"
     config.write_text('log-level = "warning"\nlisten = "127.0.0.1:0"\n')
     log = tmp_path / "data.log"
-    with serving(tmp_path / "data", "--config", config) as (process, (port,)):
+    with serving(tmp_path / "data", "--config", config) as (process, (port,), _):
         config.write_text('log-level = "info"\n')
         process.send_signal(signal.SIGHUP)
         said = "reloaded at SIGHUP: log-level is info"

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import ackq_broker
-from tests.wire.operations.processes import command, environment, run
+from tests.wire.operations.processes import ANYWHERE, command, environment, refused_start, run
 
 UNSHARE = shutil.which("unshare")
 SETPRIV = shutil.which("setpriv")
@@ -128,17 +128,18 @@ def test_a_small_disk(mounted):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--segment-size", "1MiB"], "--segment-size '1MiB' is not a size of 16777216 bytes or"),
-        (
-            ["--segment-size", "64MiB", "--reserve", "128MiB"],
-            "a reserve of 134217728 bytes is less",
-        ),
+        ("--segment-size 1MiB", "--segment-size '1MiB' is not a size of 16777216 bytes or"),
+        ("--segment-size 64MiB --reserve 128MiB", "a reserve of 134217728 bytes is less"),
+        ("--listen 7411", "--listen '7411' is not"),
+        ("--listen host:", "--listen 'host:' is not"),
+        ("--listen 127.0.0.1:99999", "--listen '127.0.0.1:99999' is not"),
+        ("--http 0.0.0.0:0", "The broker does not listen on 0.0.0.0"),
     ],
 )
-def test_sizes_that_are_too_small(tmp_path, options, told):
-    """O4: a too small segment or reserve is refused before anything is created."""
-    assert refused("--data", tmp_path / "data", *options).startswith(told)
-    assert not (tmp_path / "data").exists()
+def test_options_that_are_refused(tmp_path, options, told):
+    """O4, I6, M1, A6: small sizes, and addresses that are none or that others reach."""
+    line = refused_start(tmp_path / "data", *ANYWHERE, *options.split())
+    assert line.startswith(f"ackq-broker: {told}")
 
 
 def test_small_segments(tmp_path):
