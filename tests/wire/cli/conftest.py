@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +24,34 @@ def admin(endpoint):
     return Admin(endpoint)
 
 
+@pytest.fixture
+def orders(admin, request):
+    """A queue of the test's own."""
+    admin.declare_queue(request.node.name)
+    return request.node.name
+
+
+def command(endpoint, *arguments):
+    """The command `ackq` as a process."""
+    program = "from ackq.cli import main; main()"
+    return [sys.executable, "-c", program, "--endpoint", endpoint, *arguments]
+
+
+def ended(arguments, **options):
+    """Runs a process to its end, with its outputs as texts."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.run(arguments, check=False, timeout=120, **given)
+
+
+def ackq_on(endpoint):
+    """Returns a function that runs `ackq` with arguments against a broker."""
+
+    def invoke(*arguments, **options):
+        return CliRunner().invoke(ackq, ["--endpoint", endpoint, *arguments], **options)
+
+    return invoke
+
+
 def read(result, status=0):
     """The data of a command's JSON output, without its envelope."""
     assert result.exit_code == status, result.output
@@ -40,8 +70,4 @@ def failed(result, status=ExitStatus.REFUSED):
 @pytest.fixture
 def run(endpoint):
     """Returns a function that runs `ackq` with arguments against the broker."""
-
-    def invoke(*arguments, **options):
-        return CliRunner().invoke(ackq, ["--endpoint", endpoint, *arguments], **options)
-
-    return invoke
+    return ackq_on(endpoint)

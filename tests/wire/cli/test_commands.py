@@ -1,8 +1,6 @@
 """Commands in surroundings that no transcript has: limits, locales, terminals, environments."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,23 +9,15 @@ from click.testing import CliRunner
 from ackq.cli.commands import ackq
 from ackq.cli.failure import ExitStatus
 from ackq.cli.output import preview, print_line, print_table
-from tests.wire.cli.conftest import failed, read
+from tests.wire.cli.conftest import command, ended, failed, read
 
 
-@pytest.fixture
-def orders(admin, request):
-    """A queue of the test's own."""
-    name = request.node.name
-    admin.declare_queue(name)
-    return name
-
-
-@pytest.mark.parametrize("command", ["publish", "consume"])
-def test_a_command_without_a_broker_fails_at_once(monkeypatch, command):
+@pytest.mark.parametrize("name", ["publish", "consume"])
+def test_a_command_without_a_broker_fails_at_once(monkeypatch, name):
     """`publish` and `consume` fail at once without a broker, instead of retrying for a minute."""
     monkeypatch.setattr("ackq.client.Publisher", None)
     monkeypatch.setattr("ackq.client.Channel", None)
-    arguments = [command, "q", *(["body"] if command == "publish" else [])]
+    arguments = [name, "q", *(["body"] if name == "publish" else [])]
     result = CliRunner().invoke(ackq, [*arguments, "--endpoint", "127.0.0.1:1"])
     said = failed(result, ExitStatus.UNAVAILABLE)
     assert "No ackq broker answered at 127.0.0.1:1" in said
@@ -81,17 +71,10 @@ def test_a_body_does_not_command_a_terminal(monkeypatch, capsys):
 def test_table_in_a_locale_without_its_characters(endpoint, run, orders):
     """A table in an ASCII locale is printed without a traceback, whatever the body."""
     run("publish", orders, "é")
-    program = "from ackq.cli import main; main()"
-    arguments = ["--endpoint", endpoint, "queue", "peek", orders]
-    result = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = ended(command(endpoint, "queue", "peek", orders), env=ascii_only, encoding="utf-8")
     assert result.returncode == 0, result.stderr
-    assert "é" in result.stdout.decode()
+    assert "é" in result.stdout
 
 
 def test_endpoint_may_come_from_anywhere(endpoint):

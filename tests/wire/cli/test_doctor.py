@@ -24,11 +24,11 @@ from ackq.diagnosis.finding import Severity
 from ackq.diagnosis.machine_state import check_machine
 from ackq.errors import PermissionDeniedError, UnauthenticatedError
 from ackq.v1 import admin_pb2, admin_pb2_grpc
-from ackq_broker import embedded
+from tests.eventually import eventually
 from tests.fakes.certificates import Authority
 from tests.fakes.scripted_broker import abort
+from tests.fakes.secured import secured_broker
 from tests.wire.cli.conftest import read
-from tests.wire.operations.processes import run as run_broker
 
 
 def broken(findings):
@@ -257,32 +257,22 @@ def test_tls_that_is_wrong(authority, tmp_path, wrong, remedy):
     assert remedy in problems["tls"]
 
 
-def test_a_broker_with_tls_and_users(tmp_path, authority):
+def test_a_broker_with_tls_and_users(tmp_path):
     """Q9: on a broker with TLS and users each step of connecting names the missing option."""
-    users, tokens = tmp_path / "users.toml", {}
-    for name, permission in (("shop", "open"), ("other", "else")):
-        status, token, error = run_broker(
-            "user", "add", "--users", users, "--read", permission, "--configure", permission, name
-        )
-        assert status == 0, error
-        tokens[name] = token.strip()
-    made = authority.issue("127.0.0.1", to_day=90)
-    env = {
-        "ACKQ_BROKER_USERS": str(users),
-        "ACKQ_BROKER_TLS_CERT": made.cert,
-        "ACKQ_BROKER_TLS_KEY": made.key,
-    }
-    with embedded(tmp_path / "data", env=env) as broker:
-        where = broker.endpoint
+    with secured_broker(tmp_path) as secured:
+        for user, queue in (("shop", "open"), ("other", "else")):
+            token_file = secured.add(user, role="none", read=queue, configure=queue)
+        token = Path(token_file).read_text().strip()
+        eventually("the users", lambda: secured.knows(token))
+        where = secured.endpoint
         assert list(found(where)) == ["tls-needed"]
-        trusting = {"tls": True, "ca": authority.ca}
+        trusting = {"tls": True, "ca": secured.authority.ca}
         assert list(found(where, Security(**trusting))) == ["token"]
         assert list(found(where, Security(**trusting, token="wrong"))) == ["token"]
-        shop = Security(**trusting, token=tokens["shop"])
+        shop = secured.security("shop")
         Admin(where, security=shop).declare_queue("open")
         assert found(where, shop, queue="open") == {}
-        other = Security(**trusting, token=tokens["other"])
-        assert list(found(where, other, queue="open")) == ["queue-permission"]
+        assert list(found(where, secured.security("other"), queue="open")) == ["queue-permission"]
         close_channels()
 
 

@@ -61,13 +61,11 @@ def test_a_client_that_knows_no_pages_gets_all(endpoint):
     assert found.more is False
 
 
-def test_peek_fetches_what_it_shows(run, admin, request, monkeypatch):
+def test_peek_fetches_what_it_shows(run, orders, monkeypatch):
     """Q5: `queue peek` fetches under 10 KB of a 10 MB body for the table, and all for JSON."""
     from ackq.client.connection import calls
 
-    name = request.node.name
-    admin.declare_queue(name)
-    run("publish", name, input="x" * 10_000_000)
+    run("publish", orders, input="x" * 10_000_000)
     fetched = []
     browse = calls.browse
 
@@ -87,9 +85,9 @@ def test_peek_fetches_what_it_shows(run, admin, request, monkeypatch):
             self._frames.close()
 
     monkeypatch.setattr(calls, "browse", Counted)
-    assert "… (10000000 bytes)" in run("queue", "peek", name).stdout
+    assert "… (10000000 bytes)" in run("queue", "peek", orders).stdout
     assert sum(fetched) < 10_000
     fetched.clear()
-    (row,) = read(run("queue", "peek", name, "--json"))
+    (row,) = read(run("queue", "peek", orders, "--json"))
     assert len(row["body"]) == 10_000_000
     assert sum(fetched) > 10_000_000

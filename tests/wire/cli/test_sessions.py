@@ -1,15 +1,15 @@
 """`ackq session release --finished` against a real broker."""
 
-import pytest
-from click.testing import CliRunner
+from functools import partial
 
-from ackq.cli.commands import ackq
+import pytest
+
 from ackq.v1 import sessions_pb2
 from ackq_broker import embedded
 from tests.eventually import eventually
 from tests.fakes import machine
 from tests.fakes.raw_client import Client, holder
-from tests.wire.cli.conftest import read
+from tests.wire.cli.conftest import ackq_on, read
 from tests.wire.sessions.test_sessions import HoldCall
 
 
@@ -30,10 +30,7 @@ def ended(tmp_path):
 def test_finished_sessions_are_released(ended):
     """S8: `session release --finished` asks, and spares sessions that are live, leased or named."""
     broker, client = ended
-
-    def run(*arguments):
-        given = ["--endpoint", broker.endpoint, "session", "release", "--finished", *arguments]
-        return CliRunner().invoke(ackq, given)
+    run = partial(ackq_on(broker.endpoint), "session", "release", "--finished")
 
     def cut(**fields):
         reader = holder()

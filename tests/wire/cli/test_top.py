@@ -9,6 +9,7 @@ import sys
 from ackq.cli.queue_rates import Look, rows
 from ackq.info import Holder, QueueInfo, SessionInfo
 from tests.eventually import SOON_S, eventually
+from tests.wire.cli.conftest import command
 
 
 def queue(name, **fields):
@@ -19,14 +20,13 @@ def session(name, *queues, **fields):
     return SessionInfo(session=name, queues=queues, **fields)
 
 
-def test_the_oldest_message_comes_first():
-    """M4: the queue with the oldest message comes first; ties are ordered by name."""
+def test_rates_are_those_between_two_looks():
+    """M4: rates are between two looks; a first look and a new queue have none.
+
+    The queue with the oldest message comes first; ties are ordered by name.
+    """
     look = Look(0.0, (queue("b"), queue("a"), queue("old", oldest_age_ms=5)), ())
     assert [row.queue for row in rows(look)] == ["old", "a", "b"]
-
-
-def test_rates_are_those_between_two_looks():
-    """M4: rates are between two looks; a first look and a new queue have none."""
     before = Look(10.0, (queue("q", published=5, accepted=1),), ())
     now = Look(12.0, (queue("q", published=11, accepted=2), queue("new", published=3)), ())
     assert [(row.queue, row.in_per_s, row.out_per_s) for row in rows(now, before)] == [
@@ -56,9 +56,8 @@ def test_on_a_terminal_until_q(endpoint, admin):
     """M4: `top` redraws until `q` is pressed, and restores the terminal."""
     admin.declare_queue("terminal")
     ours, theirs = pty.openpty()
-    command = (sys.executable, "-c", "from ackq.cli import main; main()")
     with subprocess.Popen(
-        [*command, "--endpoint", endpoint, "top", "--interval", "100ms"],
+        command(endpoint, "top", "--interval", "100ms"),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -10,31 +10,15 @@ from tests.eventually import SOON_S
 from tests.wire.cli.conftest import read
 
 
-@pytest.fixture
-def queue(admin, request):
-    """A queue of the test's own, with a dead-letter queue."""
-    name = request.node.name
-    admin.declare_queue(f"{name}-dead")
-    admin.declare_queue(name, dead_letter_queue=f"{name}-dead")
-    return name
-
-
-def publish(endpoint, queue, *ids):
-    with Publisher(endpoint) as publisher:
-        sent = [publisher.publish(b"x", routing_key=queue, message_id=each) for each in ids]
-        for each in sent:
-            each.result(timeout=SOON_S)
-
-
-def test_more_messages_than_a_slice(run, endpoint, queue):
+def test_more_messages_than_a_slice(run, endpoint, orders):
     """Q9, I6: `trace` finds the last of many messages, and counts all it looked at."""
     ids = pa.array([f"id-{number}" for number in range(25_000)])
     with Publisher(endpoint) as publisher:
         rows = pa.record_batch(
             {"body": pa.repeat(b"x", 25_000).cast(pa.binary()), "message_id": ids}
         )
-        publisher.publish_batch(rows, routing_key=queue).result(timeout=SOON_S)
-    found = read(run("trace", "id-24999", "--queue", queue, "--json"))
+        publisher.publish_batch(rows, routing_key=orders).result(timeout=SOON_S)
+    found = read(run("trace", "id-24999", "--queue", orders, "--json"))
     assert (found["looked_at"], found["found"][0]["position"]) == (25_000, 25_000)
 
 
@@ -51,11 +35,11 @@ class Guarded:
         return self._admin.browse(name, **options)
 
 
-def test_queues_that_are_closed_to_the_user(admin, endpoint, queue):
+def test_queues_that_are_closed_to_the_user(admin, run, orders):
     """Q9: `trace` names queues closed to the user and searches the others, else it fails."""
-    publish(endpoint, queue, "m")
-    guarded = Guarded(admin, queue)
-    found = _search(guarded, ("secret", queue), "m")
-    assert ([hit.queue for hit in found.hits], found.closed) == ([queue], ["secret"])
+    run("publish", orders, "x", "--message-id", "m")
+    guarded = Guarded(admin, orders)
+    found = _search(guarded, ("secret", orders), "m")
+    assert ([hit.queue for hit in found.hits], found.closed) == ([orders], ["secret"])
     with pytest.raises(PermissionDeniedError):
         _search(guarded, ("secret",), "m")

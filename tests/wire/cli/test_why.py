@@ -2,22 +2,11 @@
 
 import shutil
 
-from click.testing import CliRunner
-
-from ackq.cli.commands import ackq as command
-from ackq.client import Admin, Publisher, Session, holder
+from ackq.client import Admin, Session, holder
 from ackq.v1 import sessions_pb2
-from tests.eventually import SOON_S, eventually
+from tests.eventually import eventually
 from tests.wire.brokers import ackq as ackq_target
-from tests.wire.cli.conftest import read
-
-
-def fill(endpoint, queue, messages=1):
-    """Publishes messages to a queue."""
-    with Publisher(endpoint) as publisher:
-        sent = [publisher.publish(b"x", routing_key=queue) for _ in range(messages)]
-        for each in sent:
-            each.result(timeout=SOON_S)
+from tests.wire.cli.conftest import ackq_on, read
 
 
 def findings(run, queue):
@@ -44,7 +33,7 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     """Q9, S3, S5: a lease is shown with its query's batch; without holder, with its timeout."""
     queue = "leased"
     admin.declare_queue(queue)
-    fill(endpoint, queue, 3)
+    run("publish", queue, input="x\n" * 3)
     session, request, reply = lease(endpoint, queue)
     stream = session.hold(queue, reply.incarnation, reply.epoch, request.holder.token)
     assert "None of its rows was read yet" in findings(run, queue)["lease-live"]["sentence"]
@@ -76,63 +65,60 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     )
 
 
+def leased(broker):
+    """Leases a message of a queue `q`; returns a function that runs `ackq` on the broker."""
+    run = ackq_on(broker.endpoint)
+    run("queue", "declare", "q")
+    run("publish", "q", "x")
+    lease(broker.endpoint, "q")
+    return run
+
+
 def test_after_a_restart(broker):
     """Q9, Q7, S5: after a restart a non-durable queue is missing, and a lease awaits its query."""
-    admin = Admin(broker.endpoint)
-    admin.declare_queue("brief", durable=False)
-    admin.declare_queue("q")
-    fill(broker.endpoint, "q")
-    lease(broker.endpoint, "q")
+    run = leased(broker)
+    Admin(broker.endpoint).declare_queue("brief", durable=False)
     broker.kill()
     broker.restart()
-    assert list(why(broker, "brief")) == ["queue-missing"]
-    found = why(broker, "q")
-    assert {"lease-live", "lease-without-holder"} & set(found)
+    assert list(findings(run, "brief")) == ["queue-missing"]
+    assert {"lease-live", "lease-without-holder"} & set(findings(run, "q"))
 
 
 def test_a_restored_journal(broker, tmp_path):
     """Q9, Q8: a restored journal refuses older sessions until `accept-history`, which is named."""
-    admin = Admin(broker.endpoint)
-    admin.declare_queue("q")
-    fill(broker.endpoint, "q")
-    lease(broker.endpoint, "q")
+    run = leased(broker)
     broker.stop()
     copy = tmp_path / "copy"
     shutil.copytree(broker.data_dir, copy)
     shutil.rmtree(broker.data_dir)
     shutil.copytree(copy, broker.data_dir)
     broker.restart()
-    found = why(broker, "q")
+    found = findings(run, "q")
     assert found["history-not-accepted"]["remedy"].endswith("ackq broker accept-history")
     assert "lease-of-older-history" in found
-    CliRunner().invoke(command, ["--endpoint", broker.endpoint, "broker", "accept-history"])
-    assert {"history-not-accepted", "lease-of-older-history"} & set(why(broker, "q")) == set()
+    run("broker", "accept-history")
+    assert {"history-not-accepted", "lease-of-older-history"} & set(findings(run, "q")) == set()
 
 
 def test_a_full_disk(tmp_path):
     """Q9, P14: on a full disk `why` reports refused publishers, and the bytes left."""
     with ackq_target.target(tmp_path) as dialect:
-        Admin(dialect.endpoint).declare_queue("q")
+        run = ackq_on(dialect.endpoint)
+        run("queue", "declare", "q")
         dialect.disk_alarm(on=True)
-        found = eventually("the alarm", lambda: why(dialect, "q").get("disk-alarm"))
+        found = eventually("the alarm", lambda: findings(run, "q").get("disk-alarm"))
         assert "bytes left" in found["sentence"]
         dialect.disk_alarm(on=False)
-        eventually("the end of the alarm", lambda: "disk-alarm" not in why(dialect, "q"))
+        eventually("the end of the alarm", lambda: "disk-alarm" not in findings(run, "q"))
 
 
 def test_a_broker_that_is_drained(broker):
     """Q9, O6: a draining broker is reported as such, and not as an alarm, until resumed."""
-    Admin(broker.endpoint).declare_queue("q")
-    drain = ["--endpoint", broker.endpoint, "broker", "drain"]
-    assert CliRunner().invoke(command, drain).exit_code == 0
-    found = why(broker, "q")
+    run = ackq_on(broker.endpoint)
+    run("queue", "declare", "q")
+    assert run("broker", "drain").exit_code == 0
+    found = findings(run, "q")
     assert found["broker-draining"]["remedy"].endswith("ackq broker drain --resume")
     assert not {"disk-alarm", "memory-alarm"} & set(found)
-    assert CliRunner().invoke(command, [*drain, "--resume"]).exit_code == 0
-    assert "broker-draining" not in why(broker, "q")
-
-
-def why(broker, queue):
-    return findings(
-        lambda *args: CliRunner().invoke(command, ["--endpoint", broker.endpoint, *args]), queue
-    )
+    assert run("broker", "drain", "--resume").exit_code == 0
+    assert "broker-draining" not in findings(run, "q")

@@ -4,7 +4,6 @@ import re
 import resource
 import socket
 import struct
-import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.fakes import arrow_messages
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, delivered, publish_requests, refused, refused_with
 from tests.wire.in_process import broker_here
-from tests.wire.operations.processes import command, environment
+from tests.wire.operations.processes import ANYWHERE, serving
 
 # For a machine that may be busy: for a call, and for work that takes seconds on a quiet one.
 LIMIT_S, LONG_S = 60, 900
@@ -156,44 +155,31 @@ def test_a_journal_without_descriptors_waits(broker, own):
     assert own.queue().ready == count
 
 
-@contextmanager
-def few_descriptors(folder, files):
-    """A broker with a hard limit on file descriptors: yields its process, port and log."""
-    serve = ("serve", "--data", folder / "data", "--listen", "127.0.0.1:0", "--port-file")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command(*serve, folder / "port")],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment(),
-        )
-    try:
-        assert b"listening" in process.stdout.readline()
-        yield process, int((folder / "port").read_text()), folder / "log"
-    finally:
-        process.terminate()
-        process.wait(LIMIT_S)
-        process.stdout.close()
-
-
 def test_sockets_leave_descriptors_for_the_journal(tmp_path):
     """I6: a client that takes all descriptors it can get blocks neither journal nor others."""
-    with few_descriptors(tmp_path, 128) as (process, port, log), ExitStack() as stack:
-        client = stack.enter_context(Client(f"127.0.0.1:{port}"))
+    few = ("sh", "-c", 'ulimit -n 128; exec "$@"', "sh")
+    with (
+        serving(tmp_path / "data", *ANYWHERE, before=few) as (process, (endpoint,), _),
+        ExitStack() as stack,
+    ):
+        client = stack.enter_context(Client(endpoint))
         client.declare()
+        host, port = endpoint.split(":")
         sockets = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(300)
+            stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(300)
         ]
         body = b"x" * (60 * limits.MIB)
         for _ in range(limits.SEGMENT_BYTES // len(body) + 2):
             client.publish(body)
         assert psutil.Process(process.pid).num_fds() < 128 - 10
-        assert "waits for a file descriptor" not in log.read_text()
+        assert "waits for a file descriptor" not in (tmp_path / "data.log").read_text()
         for each in sockets:
             each.close()
-        with Client(f"127.0.0.1:{port}") as other:
+        with Client(endpoint) as other:
             other.admin.ServerInfo(admin_pb2.ServerInfoRequest(), wait_for_ready=True)
         assert process.poll() is None
+        process.terminate()
+        process.wait(LIMIT_S)
 
 
 def silent(endpoint):
