@@ -51,6 +51,15 @@ def filled(endpoint):
             yield client
 
 
+def reject(client, queue, *reasons):
+    """Publishes `0`, `1` and so on to a queue, and rejects each for its reason."""
+    client.publish(*(b"%d" % number for number in range(len(reasons))), queue=queue)
+    with client.consume() as channel:
+        channel.get(len(reasons), queue=queue)
+        for message, reason in zip(channel.deliveries(len(reasons)), reasons, strict=True):
+            channel.settled(channel.settle(message.tag, 3, reason=reason))
+
+
 def _declare(client):
     client.declare("orders.dead")
     client.declare("orders", delivery_limit=3, dead_letter_queue="orders.dead", max_length=5000)

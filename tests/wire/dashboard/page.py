@@ -109,6 +109,10 @@ class Page:
         named = lambda: [row for row in self.rows(caption) or () if row[0].startswith(name)]  # noqa: E731
         return self.until(lambda: next(iter(named()), None))
 
+    def facts(self, names=".facts dt", values=".facts dd"):
+        """The facts that a page names, at one instant."""
+        return dict(zip(self.texts(names), self.texts(values), strict=True))
+
     def says(self, selector, text):
         """Waits until an element contains a text."""
         self.until(lambda: any(text in each for each in self.texts(selector)))

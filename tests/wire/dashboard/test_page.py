@@ -6,8 +6,10 @@ import re
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+import ackq_broker
 from ackq.client import Channel, Publisher
 from ackq.v1 import links_pb2
+from tests.fakes.raw_client import holder
 from tests.wire.dashboard.contents import (
     HOSTILE,
     LONG_LINK,
@@ -16,6 +18,7 @@ from tests.wire.dashboard.contents import (
     LONG_SOURCE,
     QUERY,
     linked,
+    reject,
 )
 from tests.wire.dashboard.page import Page
 
@@ -35,7 +38,7 @@ def names(page):
 
 
 def test_queues_with_the_oldest_first(page):
-    """M5: the queue table shows the oldest first, with figures, and problems next to the name."""
+    """M5: the queue table shows the oldest first, with figures and problems; totals are above."""
     page.open()
     (first, *_) = page.rows("Queues")
     assert first[1].endswith("s")
@@ -45,18 +48,16 @@ def test_queues_with_the_oldest_first(page):
     assert page.row("Queues", "empty")[1:4] == [NONE, "0", "0"]
     assert page.row("Queues", "orders.dead")[6] == "65"
     assert page.row("Queues", "invoices")[3] == "65"
-
-
-def test_the_totals(page):
-    """M5: totals of all queues are shown above the table."""
-    page.open()
-    tiles = dict(zip(page.texts(".tile .label"), page.texts(".tile .value"), strict=True))
+    tiles = page.facts(".tile .label", ".tile .value")
     assert tiles["Dead letters"] == "65"
     assert tiles["Unacked"] == "466"
 
 
 def test_sorted_and_filtered_at_the_broker(page):
-    """M5: the broker sorts queues by heading, and filters by part of the name and by state."""
+    """M5: the broker sorts queues by heading, and filters by part of the name and by state.
+
+    A filter without matches says so, and offers to clear it.
+    """
     page.open()
     page.click("#main th[title*='total number published'] button")
     page.says("th[aria-sort=descending]", "Published")
@@ -66,11 +67,6 @@ def test_sorted_and_filtered_at_the_broker(page):
     page.choose("#show", "With dead letters")
     page.until(lambda: names(page) == ["orders.dead"])
     page.says(".pager", f"1{NONE}1 of 1 that match")
-
-
-def test_nothing_matches(page):
-    """M5: a filter without matches says so, and offers to clear it."""
-    page.open()
     page.type("#filter", "there is no such queue")
     page.says(".empty", "No queue matches")
     page.click(".empty button")
@@ -106,7 +102,7 @@ def test_a_queue(page):
     assert billing[6] == QUERY
     assert billing[7] == "host · process 1 · billing job"
     assert page.rows("Bindings") == [["events", "order.#"], ["events", "refund.*"]]
-    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    facts = page.facts()
     assert facts["Bound"] == "5,000 messages, then reject-publish"
     assert facts["Dead-letter queue"] == "orders.dead"
 
@@ -131,8 +127,7 @@ def test_a_queue_that_retains(page, served):
         (message,) = channel.get("flow", 1)
         message.accept().result()
     page.open("queue/flow")
-    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
-    shown = facts["Accepted messages stay for"]
+    shown = page.facts()["Accepted messages stay for"]
     assert re.fullmatch(r"1 h 0 min: \d+ B, .+ back", shown), shown
 
 
@@ -173,7 +168,7 @@ def test_a_link(page, live_link):
     """M5, L26: a link's page has each field of `ackq link show`, its obstacles, and its report."""
     page.open(f"link/{live_link}")
     page.says(".note", f"cannot bring a message of {LONG_SOURCE}: bad {HOSTILE}.")
-    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    facts = page.facts()
     missing = {field.name for field in links_pb2.LinkInfo.DESCRIPTOR.fields} - {
         each.replace(" ", "_") for each in facts
     }
@@ -222,7 +217,7 @@ def test_json_is_shown_as_it_came(page):
     shown = page.find("pre.json").text
     assert '"id": 9007199254740993,' in shown
     assert json.loads(shown)["lines"] == [{"sku": "A-0000", "count": 2, "price": 19.9}]
-    headers = dict(zip(page.texts("td"), page.texts("tbody th"), strict=True))
+    headers = page.facts("td", "tbody th")
     assert headers["no id"] == "ackq-dead-reason"
 
 
@@ -321,11 +316,7 @@ def test_a_redrive_of_some(page, contents):
     """M5, Q6: a redrive of a count moves the oldest dead letters; the others stay."""
     contents.declare("graves")
     contents.declare("living", dead_letter_queue="graves")
-    contents.publish(*(b"%d" % number for number in range(7)), queue="living")
-    with contents.consume() as channel:
-        channel.get(7, queue="living")
-        for message in channel.deliveries(7):
-            channel.settled(channel.settle(message.tag, 3))
+    reject(contents, "living", *[""] * 7)
     page.open("queue/graves")
     page.click("#redrive")
     page.type("#most", "3")
@@ -342,12 +333,7 @@ def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
     contents.declare("tombs")
     contents.declare("lived", dead_letter_queue="tombs")
     contents.declare("check")
-    contents.publish(*(b"%d" % number for number in range(4)), queue="lived")
-    with contents.consume() as channel:
-        channel.get(4, queue="lived")
-        for number, message in enumerate(channel.deliveries(4)):
-            reason = "no price" if number % 2 else "no id"
-            channel.settled(channel.settle(message.tag, 3, reason=reason))
+    reject(contents, "lived", *["no id", "no price"] * 2)
     page.open("queue/tombs")
     page.click("#redrive")
     page.says("dialog", "This moves 4 dead letters back to the queues they came from")
@@ -388,7 +374,7 @@ def test_a_release(page, contents):
     """M5, S5: a released session's messages are ready again."""
     contents.declare("loan")
     contents.publish(b"a", b"b", queue="loan")
-    reader = contents.advance(_reader(), session="lender", queues=["loan"], open_and_lease=True)
+    reader = contents.advance(holder(), session="lender", queues=["loan"], open_and_lease=True)
     assert reader.end_tag == 2
     page.open("queue/loan")
     page.click("[aria-label='Release session lender']")
@@ -397,12 +383,6 @@ def test_a_release(page, contents):
     page.says("#toast", "Released 2 messages of lender.")
     assert contents.queue("loan").ready == 2
     contents.delete("loan", force=True)
-
-
-def _reader():
-    from tests.fakes.raw_client import holder
-
-    return holder()
 
 
 # --- keys, sizes, colours, labels ---
@@ -596,8 +576,6 @@ def test_what_is_not_updated_is_not_live(page):
 
 def test_a_broker_that_goes_and_comes_back(browser, tmp_path):
     """M5: a broker that is down is reported; the old content stays, and updates resume."""
-    import ackq_broker
-
     with ackq_broker.embedded(tmp_path / "data", http=True) as running:
         page = Page(browser, running.http_endpoint).open()
         page.says(".empty", "This broker has no queues yet")

@@ -1,16 +1,17 @@
 """The dashboard of a broker with users (M5, A1, A2)."""
 
-import http.client
 import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import ackq_broker
-from ackq.client import Admin, Channel, Security
+from ackq.client import Admin, Security
 from tests.fakes.raw_client import Client, holder
 from tests.fakes.raw_link import RawLink
 from tests.wire.access.conftest import Guarded, add_master, add_user
+from tests.wire.asking import asked
+from tests.wire.dashboard.contents import reject
 from tests.wire.dashboard.page import Page
 
 
@@ -40,28 +41,18 @@ def guarded(tmp_path_factory):
             for name in ("graves", "void", "tenant.void"):
                 master.declare(name)
             master.declare("grave", dead_letter_queue="graves")
-            master.publish(b"1", queue="grave")
-            with master.consume() as channel:
-                channel.get(1, queue="grave")
-                (message,) = channel.deliveries(1)
-                channel.settled(channel.settle(message.tag, 3, reason="why"))
+            reject(master, "grave", "why")
         yield found
 
 
 def ask(guarded, user, path, body=None):
     """Status and JSON of an answer to a user; None has no token."""
-    connection = http.client.HTTPConnection(guarded.broker.http_endpoint, timeout=60)
     headers = {} if user is None else {"Authorization": f"Bearer {guarded.tokens.get(user, user)}"}
     if body is not None:
         headers["Content-Type"] = "application/json"
-    try:
-        connection.request(
-            "GET" if body is None else "POST", path, body and json.dumps(body), headers
-        )
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+        body = json.dumps(body)
+    status, _, text = asked(guarded.broker.http_endpoint, path, body, **headers)
+    return status, json.loads(text)
 
 
 LOOKS = (
@@ -77,7 +68,7 @@ def test_an_observer_sees_all(guarded, path):
 
 
 def test_a_user_sees_its_own_queues(guarded):
-    """A2: a user sees rows, totals and sessions of its own queues only."""
+    """A2, L26: a user sees rows, totals, sessions and links of its own queues only."""
     _, queues = ask(guarded, "tenant", "/api/queues")
     assert ([row["queue"] for row in queues["rows"]], queues["total"]) == (
         ["tenant.a", "tenant.b", "tenant.void"],
@@ -89,10 +80,6 @@ def test_a_user_sees_its_own_queues(guarded):
     assert ([row["session"] for row in sessions["rows"]], sessions["total"]) == (["theirs"], 1)
     _, one = ask(guarded, "tenant", "/api/queue?name=tenant.a")
     assert (one["ready"] + one["unacked"], one["readers"]) == (2, [])
-
-
-def test_a_user_sees_links_of_its_own_queues(guarded):
-    """A2, L26: a user sees links of its own queues only, as with `ackq link list`."""
     _, links = ask(guarded, "tenant", "/api/links")
     assert ([row["link"] for row in links["rows"]], links["total"]) == (["theirs"], 1)
     assert ask(guarded, "tenant", "/api/links?name=hidden")[1]["rows"] == []
@@ -199,11 +186,25 @@ def test_signing_in_and_out(browser, guarded):
     page.check_console()
 
 
-def test_a_refusal_is_shown(browser, guarded):
-    """M5, A3: a refused action is shown in its dialog, which stays open; a view in its place."""
+@pytest.fixture
+def visit(browser, guarded):
+    """Returns a function that opens a view as a user, who signs out at the end."""
     page = Page(browser, guarded.broker.http_endpoint)
-    page.open("queue/graves", "dialog[open]")
-    sign_in(page, guarded.tokens["keeper"])
+
+    def opened(user, view):
+        page.open(view, "dialog[open]")
+        sign_in(page, guarded.tokens[user])
+        return page
+
+    yield opened
+    page.click(".side button")
+    page.find("dialog[open] #token")
+    page.check_console()
+
+
+def test_a_refusal_is_shown(visit, guarded):
+    """M5, A3: a refused action is shown in its dialog, which stays open; a view in its place."""
+    page = visit("keeper", "queue/graves")
     page.click("#redrive")
     page.type("#to", "other")
     page.click("#confirm")
@@ -216,9 +217,6 @@ def test_a_refusal_is_shown(browser, guarded):
     with Client(guarded.broker.endpoint, guarded.tokens["master"]) as master:
         assert master.queue("other").published == 2
         assert master.queue("graves").ready == 1
-    page.click(".side button")
-    page.find("dialog[open] #token")
-    page.check_console()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +229,9 @@ def test_a_refusal_is_shown(browser, guarded):
         ("keeper", "graves", ["peek", "redrive", "purge"], False),
     ],
 )
-def test_nothing_is_offered_that_is_refused(browser, guarded, user, queue, offered, release):
+def test_nothing_is_offered_that_is_refused(visit, user, queue, offered, release):
     """M5, A2: a user is offered no button, key or tab for an action that is not permitted."""
-    page = Page(browser, guarded.broker.http_endpoint)
-    page.open(f"queue/{queue}", "dialog[open]")
-    sign_in(page, guarded.tokens[user])
+    page = visit(user, f"queue/{queue}")
     page.until(lambda: page.texts("h1") == [queue] and page.all(".facts"))
     assert [each.get_attribute("id") for each in page.all(".title .actions > *")] == offered
     assert bool(page.all("[aria-label='Release session theirs']")) is release
@@ -243,9 +239,6 @@ def test_nothing_is_offered_that_is_refused(browser, guarded, user, queue, offer
     assert ("Publishers" in " ".join(page.texts("nav a"))) is whole
     page.press("gp")
     assert page.script("return location.hash").startswith("#/publishers" if whole else "#/queue/")
-    page.click(".side button")
-    page.find("dialog[open] #token")
-    page.check_console()
 
 
 def test_who_may_not_read_sees_nothing_of_dead_letters(guarded):
@@ -256,11 +249,8 @@ def test_who_may_not_read_sees_nothing_of_dead_letters(guarded):
         admin.declare_queue("dying", dead_letter_queue="dead")
         admin.declare_exchange("secret")
         admin.bind("secret", "dead", "key")
-    with Channel(guarded.broker.endpoint, security=security) as channel:
-        with guarded.client("master") as master:
-            master.publish(b"1", queue="dying")
-        consumer = channel.consume("dying", mode="client", outcomes=["rejected"])
-        consumer.receive(timeout_s=30).reject("private").result()
+    with guarded.client("master") as master:
+        reject(master, "dying", "private")
     status, said = ask(guarded, "writer", "/api/queue?name=dead")
     assert (status, said["dead"], said["bindings"], said["sources"]) == (200, None, [], [])
     assert ask(guarded, "writer", "/api/dead_letters")[1]["rows"] == []

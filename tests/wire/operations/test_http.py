@@ -13,19 +13,14 @@ from ackq import limits
 from tests.eventually import SOON_S
 from tests.fakes import machine
 from tests.fakes.raw_client import Client
+from tests.wire.asking import asked
 from tests.wire.operations.processes import ANYWHERE, serving
 
 
 def ask(endpoint, path, method="GET", **headers):
     """Status and text of an answer."""
-    connection = http.client.HTTPConnection(endpoint, timeout=SOON_S)
-    try:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, headers=named)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    status, _, text = asked(endpoint, path, method=method, **headers)
+    return status, text
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +72,8 @@ def test_names_of_this_machine(broker, host, status):
         {"Origin": "http://evil.example"},
         {"Origin": "http://["},
         {"Origin": "null"},
-        {"Sec_Fetch_Site": "cross-site"},
-        {"Sec_Fetch_Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
     ],
 )
 def test_a_change_from_another_site_is_refused(broker, headers):

@@ -3,7 +3,6 @@
 import math
 import socket
 from collections import defaultdict
-from urllib.request import Request, urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,6 +11,7 @@ import ackq_broker
 from ackq.v1 import consuming_pb2, links_pb2
 from tests.fakes.raw_client import Client, holder
 from tests.fakes.raw_link import RawLink
+from tests.wire.asking import asked
 from tests.wire.operations.test_http import ask
 
 REJECTED = consuming_pb2.OUTCOME_REJECTED
@@ -183,11 +183,10 @@ def test_the_reserve_is_the_configured_one():
 
 def test_openmetrics_on_request(broker):
     """M2: a scraper that requests the OpenMetrics format gets it."""
-    openmetrics = "application/openmetrics-text;version=1.0.0"
-    asked = Request(f"http://{broker.http_endpoint}/metrics", headers={"Accept": openmetrics})
-    with urlopen(asked, timeout=60) as answer:  # noqa: S310 - our own address
-        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-        assert answer.read().endswith(b"# EOF\n")
+    accept = "application/openmetrics-text;version=1.0.0"
+    _, headers, text = asked(broker.http_endpoint, "/metrics", Accept=accept)
+    assert headers["Content-Type"].startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
 
 
 def test_a_slow_reader_holds_up_no_other(broker):
