@@ -7,7 +7,7 @@ copy of the client, ends the client instead.
 import asyncio
 import importlib
 import secrets
-from contextlib import nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from types import SimpleNamespace
 
 import grpc
@@ -24,6 +24,25 @@ from tests.fakes.raw_client import error_of
 from tests.fakes.raw_link import SOURCE, RawLink, columns
 
 COPY = {"attempt": b"of a copy"}
+
+
+@pytest.fixture
+def token(monkeypatch):
+    """The token of every link of a test."""
+    made = secrets.token_bytes(16)
+    monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: made))
+    return made
+
+
+@asynccontextmanager
+async def subscribed(broker):
+    """A subscribed link, for a time that is long enough."""
+    async with (
+        asyncio.timeout(SOON_S),
+        AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
+    ):
+        await link.subscribe(Proof)
+        yield link
 
 
 def last_attempt(stream):
@@ -98,17 +117,11 @@ def test_channel(own, broker):
     assert in_queue(own) == []
 
 
-def test_link(own, broker, monkeypatch):
+def test_link(own, broker, token):
     """L1: a link fenced by its own late open keeps its epoch and subscription."""
-    token = secrets.token_bytes(16)
-    monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: token))
 
     async def main():
-        async with (
-            asyncio.timeout(SOON_S),
-            AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
-        ):
-            await link.subscribe(Proof)
+        async with subscribed(broker) as link:
             await link.store(1, **columns([1]))
             late = RawLink(own, token=token, **last_attempt(link._stream))
             await asyncio.to_thread(wait_fenced, late)
@@ -176,21 +189,15 @@ def refusal_of_pull(channel):
     return ""
 
 
-def test_copied_link(own, broker, monkeypatch):
+def test_copied_link(own, broker, token):
     """L1: a link ends when another process with its token opens it."""
-    token = secrets.token_bytes(16)
-    monkeypatch.setattr(async_link, "secrets", SimpleNamespace(token_bytes=lambda _: token))
 
     async def store(link):
         for first in range(1, 1_000_000):
             await link.store(first, **columns([first]))
 
     async def main():
-        async with (
-            asyncio.timeout(SOON_S),
-            AsyncLink(broker.endpoint, link="l", source=SOURCE, queue="q") as link,
-        ):
-            await link.subscribe(Proof)
+        async with subscribed(broker) as link:
             copy = RawLink(own, token=token, **COPY)
             with pytest.raises(errors.FencedError, match="newer stream"):
                 await store(link)

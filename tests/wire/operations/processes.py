@@ -1,5 +1,6 @@
 """Commands of an operator, as processes."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -28,6 +29,14 @@ def run(*arguments, **extra):
         out.seek(0)
         err.seek(0)
         return status, out.read().decode(), err.read().decode()
+
+
+def flip(directory, *bodies):
+    """Flips a bit of each of these bodies in the journal; called again, restores it."""
+    (segment,) = directory.glob("journal-*.seg")
+    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        for body in bodies:
+            content[content.find(body[1:]) - 1] ^= 1
 
 
 @contextmanager

@@ -7,15 +7,14 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import ackq_broker
 from ackq import errors
-from ackq.cli.commands import ackq
 from ackq.client import Admin, Publisher, close_channels
 from ackq_broker.journal.files.directory import segment_name
 from tests.eventually import SOON_S, eventually
 from tests.fakes.raw_client import Client
+from tests.wire.cli.conftest import ackq_on
 from tests.wire.operations.processes import run
 
 BODY_BYTES = 20_000
@@ -149,14 +148,11 @@ def test_a_client_names_a_backup_and_no_place(broker, tmp_path, name):
 
 def test_the_command_and_its_refusals(broker, tmp_path):
     """O5: `broker backup` prints the place; an existing name is refused, with the remedy."""
-
-    def command(endpoint, *arguments):
-        return CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "backup", *arguments])
-
-    done = command(broker.endpoint, "one")
+    run_ackq = ackq_on(broker.endpoint)
+    done = run_ackq("broker", "backup", "one")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"backup {tmp_path / 'b' / 'one'} up to record ")
-    again = command(broker.endpoint, "one")
+    again = run_ackq("broker", "backup", "one")
     assert again.exit_code != 0
     assert "give the backup another name" in again.output
     (segment,) = (tmp_path / "b" / "one").glob("journal-*.seg")

@@ -1,6 +1,5 @@
 """The disk space that a broker process keeps, with segments of real size (I6)."""
 
-import mmap
 import re
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ from ackq.client import Admin, Publisher, close_channels
 from ackq.errors import DamagedError
 from tests.eventually import eventually
 from tests.fakes.raw_client import Client, holder, refused_with, restarted
-from tests.wire.operations.processes import run
+from tests.wire.operations.processes import flip, run
 
 BODY_BYTES = 1024
 ROWS = 400_000
@@ -78,7 +77,7 @@ def test_deliveries_without_acks_leave_nothing_behind(broker):
             for number in range(20):
                 raw.publish(b"%d" % number)
             channel.subscribe(no_ack=True)
-            eventually("an empty queue", lambda: is_empty(raw))
+            eventually("an empty queue", raw.queue, lambda info: not info.ready + info.unacked)
             # No transport ack, and a cut: the broker keeps the blocks until it notices the cut,
             # and is stopped before that.
             channel.call.cancel()
@@ -89,18 +88,6 @@ def test_deliveries_without_acks_leave_nothing_behind(broker):
     status, text, _ = run("dump", broker.data_dir)
     assert status == 0
     assert re.findall(r"^snapshot-.* (\d+) blocks", text, re.MULTILINE) == ["0"]
-
-
-def is_empty(raw):
-    info = raw.queue()
-    return not (info.ready or info.unacked)
-
-
-def flip(directory, body):
-    """Flips a bit of a body in the journal; called again, restores it."""
-    (segment,) = directory.glob("journal-*.seg")
-    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        content[content.find(body[:-1]) + len(body) - 1] ^= 1
 
 
 def test_what_has_rotted_is_told_to_its_readers(broker):

@@ -2,20 +2,18 @@
 
 import re
 import subprocess
-import sys
 from concurrent.futures import TimeoutError as NotYetError
 from subprocess import PIPE
 
 import pytest
-from click.testing import CliRunner
 
-from ackq.cli.commands import ackq
 from ackq.client import Admin, Publisher
 from ackq.errors import BrokerUnavailableError
 from ackq.v1 import publishing_pb2
 from tests.eventually import SOON_S, eventually
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, holder, refused
+from tests.wire.cli.conftest import ackq_on, command
 
 SILENCE_S = 0.3
 ACCEPTED = 1
@@ -24,7 +22,7 @@ TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 
 def drain(endpoint, *options):
     """Runs `ackq broker drain`; returns its exit status and output."""
-    done = CliRunner().invoke(ackq, ["--endpoint", endpoint, "broker", "drain", *options])
+    done = ackq_on(endpoint)("broker", "drain", *options)
     return done.exit_code, done.stdout
 
 
@@ -87,9 +85,8 @@ def test_a_command_tells_that_it_waits_for_a_drained_broker(broker, own, argumen
     """O6: a command that waits for a drained broker says so on stderr, and goes on at a resume."""
     own.publish(b"a")
     drain(broker.endpoint)
-    program = "from ackq.cli import main; main()"
-    command = [sys.executable, "-c", program, "--endpoint", broker.endpoint, *arguments]
-    with subprocess.Popen(command, text=True, stdout=PIPE, stderr=PIPE) as waiting:
+    words = command(broker.endpoint, *arguments)
+    with subprocess.Popen(words, text=True, stdout=PIPE, stderr=PIPE) as waiting:
         said = waiting.stderr.readline()
         assert re.fullmatch(
             r"The (publisher|channel) waits for the broker and goes on trying: The broker is being"

@@ -1,15 +1,12 @@
 """Restored or repaired journals, with real brokers and operators' commands (Q8)."""
 
 import json
-import mmap
 import shutil
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 from ackq import errors
-from ackq.cli.commands import ackq
 from ackq.client import (
     Admin,
     Channel,
@@ -21,7 +18,8 @@ from ackq.client import (
 )
 from ackq.v1 import sessions_pb2
 from tests.eventually import SOON_S
-from tests.wire.operations.processes import run
+from tests.wire.cli.conftest import ackq_on
+from tests.wire.operations.processes import flip, run
 
 
 class Query:
@@ -117,7 +115,7 @@ def test_restored_from_a_copy(broker, query):
     with Channel(broker.endpoint) as channel:
         assert [each.body for each in channel.get("q", 2)] == [b"body 2", b"body 3"]
 
-    done = CliRunner().invoke(ackq, ["--endpoint", broker.endpoint, "broker", "accept-history"])
+    done = ackq_on(broker.endpoint)("broker", "accept-history")
     assert done.output == (
         f"history {info.history_id} accepted: publishers=1 sessions=1 writers=1 links=0 may go on\n"
     )
@@ -152,25 +150,14 @@ def test_operators_of_a_directory_in_use_or_of_none(broker, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def damage(directory, *bodies):
-    """Flips a bit of each of these bodies in the journal."""
-    (segment,) = directory.glob("journal-*.seg")
-    with segment.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        for body in bodies:
-            content[content.find(body)] ^= 1
-
-
 @pytest.mark.parametrize("ends", ["killed", "stopped"])
 def test_the_rest_of_a_repaired_queue_is_delivered(broker, query, ends):
     """Q7, Q8: messages lost in a repair leave their queue and are counted; others are delivered."""
     publisher = Publisher(broker.endpoint, routing_key="q")
     publisher.publish(b"last").result(SOON_S)
     history = query.admin.info().history_id
-    if ends == "killed":
-        broker.kill()
-    else:
-        broker.stop()
-    damage(broker.data_dir, b"body 1", b"body 4")
+    {"killed": broker.kill, "stopped": broker.stop}[ends]()
+    flip(broker.data_dir, b"body 1", b"body 4")
     if ends == "killed":
         with pytest.raises(
             errors.BrokerUnavailableError, match="ackq-broker repair --keep-damaged"
@@ -214,7 +201,7 @@ def test_a_stage_with_a_lost_block_has_to_be_written_again(broker, query):
         stage = writer.seal()
     query.write()  # a damaged last group would be a torn tail
     broker.kill()
-    damage(broker.data_dir, b"staged row")
+    flip(broker.data_dir, b"staged row")
     _, out, _ = run("repair", "--delete-damaged", broker.data_dir)
     assert "dropped: 1 stage: run their batches again" in out
     run("accept-history", "--data", broker.data_dir)
@@ -228,7 +215,7 @@ def test_lost_messages_go_at_the_next_start_too(broker, query):
     from ackq_broker.journal import repair
 
     broker.kill()
-    damage(broker.data_dir, b"body 3")
+    flip(broker.data_dir, b"body 3")
     repair(broker.data_dir)
     assert len(json.loads((broker.data_dir / "FORMAT").read_text())["lost_blocks"]) == 1
     broker.restart()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -29,6 +28,7 @@ from tests.eventually import SOON_S, eventually
 from tests.fakes import machine
 from tests.fakes.certificates import Authority
 from tests.fakes.secured import secured_broker
+from tests.wire.cli.conftest import ended
 
 NOISE = ("Traceback", "ssl_", "grpc", "E0000", "absl")
 
@@ -84,14 +84,8 @@ def ackq(*arguments, **env):
     own = {name: text for name, text in os.environ.items() if not name.startswith("ACKQ_")}
     own.pop("GRPC_VERBOSITY", None)
     path = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        [sys.executable, "-c", "from ackq.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**own, "PYTHONPATH": path, **env},
-    )
+    program = [sys.executable, "-c", "from ackq.cli import main; main()", *arguments]
+    done = ended(program, env={**own, "PYTHONPATH": path, **env})
     return done.returncode, done.stdout, done.stderr
 
 
