@@ -5,6 +5,7 @@ import resource
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -241,42 +242,15 @@ def test_compressed_requests_are_refused(own):
     assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-class Flood:
-    """Publishers that send large frames as fast as the broker accepts them, each in a thread."""
-
-    def __init__(self, endpoint, streams, frames, body):
-        self.confirmed = 0
-        self.ended = []
-        block = encoded(body=[body], routing_key="sink")
-        numbers = range(1, frames + 1)
-        self._frames = [({"first_number": number, "rows": 1}, block) for number in numbers]
-        self._clients = [Client(endpoint) for _ in range(4)]
-        self._threads = [
-            threading.Thread(target=self._run, args=(self._clients[number % 4],))
-            for number in range(streams)
-        ]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.wait()
-        for client in self._clients:
-            client.channel.close()
-
-    def wait(self):
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, client):
-        try:
-            requests = publish_requests(*self._frames)
-            for answer in client.publishing.Publish(requests, timeout=LONG_S):
-                self.confirmed += answer.header.HasField("confirm")
-        except grpc.RpcError as error:
-            self.ended.append(error.code().name)
+def flood(client, frames):
+    """Sends large frames as fast as the broker accepts them; returns the confirms, and the end."""
+    confirmed = 0
+    try:
+        for answer in client.publishing.Publish(publish_requests(*frames), timeout=LONG_S):
+            confirmed += answer.header.HasField("confirm")
+    except grpc.RpcError as error:
+        return confirmed, error.code().name
+    return confirmed, None
 
 
 def settle_next(channel, tags):
@@ -312,16 +286,21 @@ def test_many_streams_of_large_frames(tmp_path):
             assert (info.memory_limit_bytes, info.blocked) == (MEMORY, "")
             assert 0 < info.memory_used_bytes < MEMORY
             settled = set()
-            with client.consume() as channel:
+            large = encoded(body=[b"x" * (8 * limits.MIB)], routing_key="sink")
+            frames = [({"first_number": number, "rows": 1}, large) for number in (1, 2)]
+            with client.consume() as channel, ExitStack() as stack, ThreadPoolExecutor(60) as pool:
                 channel.subscribe(prefetch=1)
-                with Flood(broker.endpoint, 60, 2, b"x" * (8 * limits.MIB)) as flood:
-                    while any(thread.is_alive() for thread in flood._threads):
-                        settle_next(channel, settled)
+                clients = [stack.enter_context(Client(broker.endpoint)) for _ in range(4)]
+                floods = [pool.submit(flood, clients[each % 4], frames) for each in range(60)]
+                while not all(each.done() for each in floods):
+                    settle_next(channel, settled)
             peak = peak_bytes(broker.pid)
+        confirmed, ends = zip(*(each.result() for each in floods), strict=True)
+        ended = [each for each in ends if each is not None]
         assert len(settled) > 2
         assert peak < MEMORY
-        assert set(flood.ended) <= {"UNAVAILABLE"}
-        assert flood.confirmed + 2 * len(flood.ended) >= 60
+        assert set(ended) <= {"UNAVAILABLE"}
+        assert sum(confirmed) + 2 * len(ended) >= 60
 
 
 def decompressing(size):
