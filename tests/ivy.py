@@ -14,6 +14,9 @@ _TIMEOUT_S = 600.0
 _MODULE = """<ivy-module version="2.0"><info organisation="ackq" module="tests"/><dependencies>
 {}
 </dependencies></ivy-module>"""
+# Its report has the module's name: in the common cache, runs at one time would write the same file.
+_SETTINGS = """<ivysettings><caches resolutionCacheDir="{}"/>
+<include url="${{ivy.default.settings.dir}}/ivysettings.xml"/></ivysettings>"""
 _DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="{}" conf="default->default"/>'
 
 
@@ -58,8 +61,10 @@ def _resolved(coordinate: str, *, dependencies: bool) -> list[str]:
 
 def _run(arguments: list[str], folder: str, what: str) -> list[str]:
     (ivy,) = Path(pyspark.__file__).parent.joinpath("jars").glob("ivy-*.jar")
-    paths = Path(folder, "paths")
-    command = ["java", "-jar", str(ivy), "-warn", "-confs", "default", "-cachepath", str(paths)]
+    paths, settings = Path(folder, "paths"), Path(folder, "settings.xml")
+    settings.write_text(_SETTINGS.format(folder), "utf-8")
+    command = ["java", "-jar", str(ivy), "-settings", str(settings), "-warn"]
+    command += ["-confs", "default", "-cachepath", str(paths)]
     done = subprocess.run(
         [*command, *arguments],
         check=False,
