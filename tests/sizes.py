@@ -126,7 +126,6 @@ LONG: Final[dict[str, frozenset[str]]] = {
             "test_kills[qpid]",
         )
     ),
-    "tests/wire/links/jetstream/test_refused.py": frozenset(("test_two_links_of_one_name",)),
     "tests/wire/links/test_inbound.py": frozenset(
         (
             "test_a_kill_with_headers_of_all_types[classic]",

@@ -5,14 +5,16 @@ import re
 import signal
 import tempfile
 import uuid
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import pika
 import pytest
 
-from ackq.client import Admin, Publisher, close_channels
+from ackq.client import Admin, Channel, Publisher, close_channels
 from tests import prefork
+from tests.eventually import SOON_S
 from tests.eventually import eventually as _eventually
 from tests.fakes import machine
 from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
@@ -21,6 +23,22 @@ from tests.wire.brokers.rabbitmq_server import parameters
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
 eventually = partial(_eventually, within_s=WAIT_S)
+
+# Of the options of a link, one that is wrong for the certificate of its remote broker.
+ANOTHER_BROKER = pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"ca": "{other}"},
+            "Name the PEM file of the authority that signed the broker's certificate with ca",
+        ),
+        (
+            {"broker": "amqps://localhost:{port}"},
+            "Hostname mismatch.*Write the URL with a name that the broker's certificate has",
+        ),
+    ],
+    ids=["another authority", "another host name"],
+)
 
 
 class Rabbit:
@@ -121,21 +139,37 @@ class EdgeQueue:
 
     @property
     def ready(self):
-        with Admin(self.endpoint) as admin:
-            return admin.queue("q").ready
+        return self._counts().ready
+
+    @property
+    def delayed(self):
+        return self._counts().delayed
 
     @property
     def total(self):
-        with Admin(self.endpoint) as admin:
-            found = admin.queue("q")
+        found = self._counts()
         return found.ready + found.unacked
 
     @property
     def total_with_delayed(self):
         """All messages, of one look: a delayed one may become ready at any time."""
-        with Admin(self.endpoint) as admin:
-            found = admin.queue("q")
+        found = self._counts()
         return found.ready + found.unacked + found.delayed
+
+    def _counts(self):
+        with Admin(self.endpoint) as admin:
+            return admin.queue("q")
+
+    def settle(self, count, rejected, accepted=()):
+        """Takes `count` messages, rejects and accepts by their ids; the others go back."""
+        with Channel(self.endpoint) as channel:
+            consumer = channel.consume("q", mode="client", outcomes=["rejected"])
+            for message in [consumer.receive(SOON_S) for _ in range(count)]:
+                number = int(message.message_id)
+                if number in rejected:
+                    message.reject("bad").result()
+                elif number in accepted:
+                    message.accept().result()
 
     def publish(self, ids):
         with Publisher(self.endpoint, routing_key="q") as publisher:
@@ -210,6 +244,60 @@ class LinkProcess:
     def end(self):
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+
+def refused(link, edge):
+    """The last line of a link that ended with status 2, left the edge empty, and told no secret."""
+    assert eventually("its end", lambda: link.ended) == 2
+    assert edge.total == 0
+    assert "PRIVATE KEY" not in link.log
+    assert "secret" not in link.log
+    return link.log.splitlines()[-1]
+
+
+def take(accepting, least, most=37):
+    """Takes batches until `least` messages came."""
+
+    def ready():
+        accepting.step(most)
+        return len(accepting.rows) >= least
+
+    eventually("the batches", ready)
+
+
+def strike(accepting, points, *faults):
+    """Strikes with the faults in mid-flow: each time as many messages came as a point says."""
+    for point in points:
+        take(accepting, point)
+        for fault in faults:
+            fault()
+
+
+def strike_going_out(edge, points, *faults):
+    """Strikes with the faults in mid-flow: each time as few messages are left as a point says."""
+    for point in points:
+        eventually("progress", lambda most=point: edge.total <= most)
+        for fault in faults:
+            fault()
+
+
+def lose_answers(edge, link, relay, parts, part):
+    """Publishes parts to an outbound link, and cuts each off from the answers of its target."""
+    for number in range(parts):
+        eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
+        relay.hold("to_client")
+        sent = relay.passed["to_broker"]
+        edge.publish(range(number * part, (number + 1) * part))
+        eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
+        relay.cut()
+        relay.heal()
+        relay.release()
+
+
+def compare(ids, count, cuts):
+    """Asserts that nothing is lost, and at most `cuts` windows of 50 are doubled (L22)."""
+    assert set(ids) == set(range(count))
+    assert sum(times - 1 for times in Counter(ids).values()) <= cuts * 50
 
 
 @pytest.fixture

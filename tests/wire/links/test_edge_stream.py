@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -20,6 +21,14 @@ from tests.fakes.raw_link import SOURCE, RawLink, columns
 
 def make_link(endpoint, **changes):
     return AsyncLink(endpoint, **({"link": "l", "source": SOURCE, "queue": "q"} | changes))
+
+
+@asynccontextmanager
+async def subscribed(endpoint, **changes):
+    """A link that has begun a subscription."""
+    async with make_link(endpoint, **changes) as link:
+        await link.subscribe(Proof)
+        yield link
 
 
 async def store(link, first, ids, **more):
@@ -91,8 +100,7 @@ async def test_from_a_delivery_to_its_permit(edge):
 
 async def test_what_is_delivered_again(edge):
     """L5, L6, L11: a redelivery is matched if held, and permitted at once if settled."""
-    async with make_link(edge.endpoint) as link:
-        await link.subscribe(Proof)
+    async with subscribed(edge.endpoint) as link:
         await store(link, 1, [1, 2, 3])
         accept(edge.endpoint, 1)
         assert await permitted(link, 1) == [1]
@@ -105,16 +113,14 @@ async def test_what_is_delivered_again(edge):
 
 async def test_stored_is_enough(edge):
     """L9: with ack=stored the answer to the store is the permit."""
-    async with make_link(edge.endpoint, ack="stored") as link:
-        await link.subscribe(Proof)
+    async with subscribed(edge.endpoint, ack="stored") as link:
         assert (await store(link, 1, [1, 2])).permitted == 2
         assert await permitted(link, 2) == [1, 2]
 
 
 async def test_some_at_once(edge):
     """L15: deliveries flagged `at_once` are permitted when stored, others when accepted."""
-    async with make_link(edge.endpoint) as link:
-        await link.subscribe(Proof)
+    async with subscribed(edge.endpoint) as link:
         stored = await store(link, 1, [1, 2, 3], at_once=[False, True, False])
         assert [run.permitted for run in stored.runs] == [False, True, False]
         assert await permitted(link, 1) == [2]
@@ -124,8 +130,7 @@ async def test_some_at_once(edge):
 
 async def test_many_under_way_keep_their_order(edge):
     """L8: concurrent stores are in the queue in the order of the calls."""
-    async with make_link(edge.endpoint) as link:
-        await link.subscribe(Proof)
+    async with subscribed(edge.endpoint) as link:
         ids = range(1, 30_001)
         starts = range(0, len(ids), 1_000)
         answers = await asyncio.gather(
@@ -154,8 +159,7 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
             await asyncio.to_thread(broker.restart, {})
 
         restarted = asyncio.create_task(restart())
-        async with make_link(broker.endpoint) as link:
-            await link.subscribe(Proof)
+        async with subscribed(broker.endpoint) as link:
             for number in range(1, 9):
                 await store(link, number, [number])
             await restarted
@@ -170,8 +174,7 @@ def test_a_kill_between_stored_and_answered(sync, tmp_path):
 
 async def test_permits_after_a_kill(own_edge):
     """L10: a restarted broker knows the numbers of held deliveries; each permit comes once."""
-    async with make_link(own_edge.endpoint) as link:
-        await link.subscribe(Proof)
+    async with subscribed(own_edge.endpoint) as link:
         await store(link, 1, [1, 2, 3, 4])
         accept(own_edge.endpoint, 2)
         assert await permitted(link, 2) == [1, 2]
@@ -227,8 +230,7 @@ async def test_a_full_queue(edge):
         with Channel(edge.endpoint) as channel:
             return [int(each.body) for each in channel.get("q2", count, no_ack=True)]
 
-    async with make_link(edge.endpoint, queue="q2") as link:
-        await link.subscribe(Proof)
+    async with subscribed(edge.endpoint, queue="q2") as link:
         waiting = [
             asyncio.create_task(store(link, 1, [1, 2, 3, 4, 5])),
             asyncio.create_task(store(link, 6, [6])),
@@ -251,8 +253,7 @@ async def test_a_full_queue(edge):
 
 async def test_a_broker_that_is_drained(own_edge):
     """L20, O6: a draining broker takes no deliveries; the link waits and goes on afterwards."""
-    async with make_link(own_edge.endpoint) as link:
-        await link.subscribe(Proof)
+    async with subscribed(own_edge.endpoint) as link:
         with Admin(own_edge.endpoint) as admin:
             admin.drain()
             waiting = asyncio.create_task(store(link, 1, [1]))
@@ -271,8 +272,7 @@ async def test_a_link_is_paused(edge, monkeypatch):
     """L25: a link's process learns of a pause at once and at each open; permits go on."""
     monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 1_000)
     with Admin(edge.endpoint) as admin:
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
+        async with subscribed(edge.endpoint) as link:
             await store(link, 1, [1])
             changed = asyncio.create_task(link.changed())
             assert admin.pause_link("l")
@@ -291,8 +291,7 @@ async def test_a_link_is_paused(edge, monkeypatch):
 async def test_a_link_is_removed(edge):
     """L25: a link is not removed while it runs, nor while it holds messages without `forget`."""
     with Admin(edge.endpoint) as admin:
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
+        async with subscribed(edge.endpoint) as link:
             await store(link, 1, [1, 2])
             accept(edge.endpoint, 1)
             assert await permitted(link, 1) == [1]
@@ -313,8 +312,7 @@ async def test_what_its_process_tells(edge, monkeypatch):
     """L26: the report of a link's process is shown to operators while it runs."""
     monkeypatch.setattr("ackq_link.edge.state._HEARTBEAT_S", 0.05)
     with Admin(edge.endpoint) as admin:
-        async with make_link(edge.endpoint) as link:
-            await link.subscribe(Proof)
+        async with subscribed(edge.endpoint) as link:
             link.report(pb.LinkReport(window_messages=9, lives_left=2, limited_by="window"))
             await store(link, 1, [1, 2])
             shown = partial(admin.link, "l")

@@ -12,7 +12,7 @@ from ackq.info import LinkInfo
 from tests.eventually import SOON_S, equals
 from tests.sizes import sized
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import EdgeQueue, eventually
+from tests.wire.links.conftest import EdgeQueue, eventually, refused, strike, take
 
 PREFETCH = 50
 
@@ -51,14 +51,12 @@ def drained(edge, accepting, count):
     assert edge.total == 0
 
 
-def take(accepting, least, most=37):
-    """Takes batches until `least` messages came."""
-
-    def ready():
-        accepting.step(most)
-        return len(accepting.rows) >= least
-
-    eventually("the batches", ready)
+def finished(link, rabbit, edge, accepting, count):
+    """Accepts all: each message came once and in order, and RabbitMQ has none left."""
+    drained(edge, accepting, count)
+    assert link.stop() == 0
+    assert rabbit.ready == 0
+    assert accepting.ids == list(range(count))
 
 
 def events(link, name):
@@ -105,10 +103,7 @@ def test_settled(rabbit, edge, links):
     eventually("the remote messages", lambda: rabbit.ready, equals(count - 10))
     link.start()
     eventually("the matches", lambda: info(edge).matched_held, equals(count + 30))
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert rabbit.ready == 0
-    assert accepting.ids == list(range(count))
+    finished(link, rabbit, edge, accepting, count)
 
 
 def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
@@ -133,18 +128,12 @@ def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
 
 def test_kills(rabbit, edge, links):
     """L5, L6, L10: repeated kills of the link with ids neither lose nor double a message."""
-    count, kills = 600, 3
+    count = 600
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
     accepting = Accepting(edge.endpoint)
-    for kill in range(1, kills + 1):
-        take(accepting, kill * count // 6)
-        link.kill()
-        link.start()
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert rabbit.ready == 0
-    assert accepting.ids == list(range(count))
+    strike(accepting, (100, 200, 300), link.kill, link.start)
+    finished(link, rabbit, edge, accepting, count)
 
 
 # A few messages of each kind, in turn, so that a frame has all kinds.
@@ -182,10 +171,7 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
     rabbit.publish_bodies(b"same" if identical else b"%d" % n for n in range(count))
     link = inbound(links, rabbit, edge)
     accepting = Accepting(edge.endpoint)
-    for kill in range(1, kills + 1):
-        take(accepting, kill * count // 6)
-        link.kill()
-        link.start()
+    strike(accepting, (count // 6, count // 3), link.kill, link.start)
 
     def acknowledged():
         while accepting.step():
@@ -203,53 +189,26 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
     assert 0 <= doubled <= info(edge).ambiguous <= kills * PREFETCH
 
 
-def test_cuts_there(classic, edge, links, relay_to):
-    """L12, L17: reset connections to RabbitMQ neither lose nor double messages."""
-    count = 400
-    relay = relay_to(f"127.0.0.1:{classic.port}")
+@pytest.mark.parametrize("struck", ["cuts there", "cuts here", "kills of the edge"])
+def test_faults_of_others(classic, edge, broker, links, relay_to, struck):
+    """L5, L12, L17, L20: resets of connections and kills of the edge lose and double nothing.
+
+    Those to the edge end no remote consumer; what was delivered is resent under its numbers.
+    """
+    count, ends = 400, {}
+    faults = (broker.kill, broker.restart)
+    if struck != "kills of the edge":
+        there = struck == "cuts there"
+        relay = relay_to(f"127.0.0.1:{classic.port}" if there else edge.endpoint)
+        ends = {"port": relay.port} if there else {"endpoint": relay.endpoint}
+        faults = (relay.cut, relay.heal)
     classic.publish(range(count))
-    link = inbound(links, classic, edge, port=relay.port)
+    link = inbound(links, classic, edge, **ends)
     accepting = Accepting(edge.endpoint)
-    for cut in (1, 2):
-        take(accepting, cut * count // 4)
-        relay.cut()
-        relay.heal()
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert accepting.ids == list(range(count))
-    assert classic.ready == 0
-
-
-def test_cuts_here(classic, edge, links, relay_to):
-    """L20: reset connections to the edge end no remote consumer, and double nothing."""
-    count = 400
-    relay = relay_to(edge.endpoint)
-    classic.publish(range(count))
-    link = inbound(links, classic, edge, endpoint=relay.endpoint)
-    accepting = Accepting(edge.endpoint)
-    take(accepting, count // 4)
-    relay.cut()
-    relay.heal()
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert accepting.ids == list(range(count))
-    assert events(link, "stopped")[0]["cuts"] == 0
-
-
-def test_the_edge_is_killed(classic, edge, broker, links):
-    """L5, L20: over kills of the edge deliveries are held, and resent under their numbers."""
-    count = 400
-    classic.publish(range(count))
-    link = inbound(links, classic, edge)
-    accepting = Accepting(edge.endpoint)
-    for kill in (1, 2):
-        take(accepting, kill * count // 4)
-        broker.kill()
-        broker.restart()
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert accepting.ids == list(range(count))
-    assert classic.ready == 0
+    strike(accepting, (100, 200), *faults)
+    finished(link, classic, edge, accepting, count)
+    if struck == "cuts here":
+        assert events(link, "stopped")[0]["cuts"] == 0
 
 
 def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty):
@@ -260,10 +219,7 @@ def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty):
     accepting = Accepting(edge.endpoint)
     take(accepting, count // 3)
     rabbitmq_dialect.crash()
-    drained(edge, accepting, count)
-    assert link.stop() == 0
-    assert rabbit.ready == 0
-    assert accepting.ids == list(range(count))
+    finished(link, rabbit, edge, accepting, count)
 
 
 def test_a_queue_that_is_deleted(classic, edge, links):
@@ -378,9 +334,7 @@ def test_pause(classic, edge, links):
         eventually("the remote messages", lambda: classic.ready, equals(10))
         assert edge.total == 0
         admin.pause_link("link", paused=False)
-    drained(edge, accepting, 40)
-    assert link.stop() == 0
-    assert accepting.ids == list(range(40))
+    finished(link, classic, edge, accepting, 40)
 
 
 # --- refusals ---
@@ -396,20 +350,25 @@ def test_pause(classic, edge, links):
         ({"queue": "none"}, "'none'"),
         ({"queue": "head"}, "reject-publish"),
         ({"delivery_limit": 5}, "rabbitmqctl set_policy -p '/' 'ackq-{queue}' '^{queue}$'"),
+        (
+            {"on_reject": "there", "delivery_limit": 0},
+            "'ackq-{queue}' '^{queue}$' '{{\"dead-letter-exchange\":",
+        ),
+        (
+            {"on_reject": "there", "ack": "stored"},
+            "acknowledged at the remote broker cannot be rejected",
+        ),
     ],
 )
 def test_what_is_refused_at_the_start(classic, edge, links, change, remedy):
-    """L13, L14, L17: a start that cannot work exits with 2 and the remedy, and takes nothing."""
+    """L13, L14, L17, L28: a start that cannot work exits with 2, the remedy, and nothing taken."""
     classic.publish([0])
     with Admin(edge.endpoint) as admin:
         admin.declare_queue("head", max_length=5, overflow="drop-head")
     values = {"port": classic.port, "queue": classic.queue}
     change = {k: v.format(**values) if isinstance(v, str) else v for k, v in change.items()}
-    link = inbound(links, classic, edge, **change)
-    assert eventually("its end", lambda: link.ended) == 2
-    assert remedy.format(**values) in link.log.splitlines()[-1]
+    assert remedy.format(**values) in refused(inbound(links, classic, edge, **change), edge)
     eventually("the remote messages", lambda: classic.ready, equals(1))
-    assert edge.ready == 0
 
 
 def test_two_of_one_name(classic, links, low, talkative, tmp_path):
@@ -445,8 +404,5 @@ def test_two_of_one_name(classic, links, low, talkative, tmp_path):
         assert fenced in end or gone in end
         assert f"pid {second.pid} " in end or f"({second.pid}) now" in end
         classic.publish(range(5, 8))
-        drained(edge, accepting, 8)
-        assert accepting.ids == list(range(8))
-        assert second.stop() == 0
-        assert classic.ready == 0
+        finished(second, classic, edge, accepting, 8)
         close_channels()

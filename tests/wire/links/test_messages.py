@@ -15,7 +15,7 @@ from tests.eventually import equals
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
 from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import events, inbound, info
-from tests.wire.links.test_outbound import delayed, outbound, reported
+from tests.wire.links.test_outbound import outbound, reported
 
 
 def big(number):
@@ -110,33 +110,29 @@ def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
     assert different == []
 
 
-def test_a_message_that_the_edge_cannot_take(rabbit, edge, links, talkative):
-    """L29: an oversized message stays at the remote broker; the others are acknowledged."""
+@pytest.mark.parametrize(
+    ("keys", "left", "became"),
+    [
+        ({"ack": "stored"}, 1, "It stays unacknowledged at the remote broker"),
+        # The others stay, too: nobody has accepted them at the edge.
+        ({"on_reject": "discard"}, 3, "It is rejected at the remote broker"),
+    ],
+)
+def test_a_message_that_the_edge_cannot_take(rabbit, edge, links, talkative, keys, left, became):
+    """L29: an oversized message stays at the remote broker, or is rejected if the user says so."""
     rabbit.publish([0])
     rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
     rabbit.publish([1, 2])
-    link = inbound(links, rabbit, edge, ack="stored", env=talkative)
+    link = inbound(links, rabbit, edge, env=talkative, **keys)
     eventually("the messages", lambda: edge.ready, equals(3))
-    eventually("the permits", lambda: info(edge).permitted, equals(3))
+    permitted = 3 if "ack" in keys else 0
+    eventually("the permits", lambda: info(edge).permitted, equals(permitted))
     eventually("the report", lambda: info(edge).report.set_aside, equals(1))
     assert link.stop() == 0
     assert edge.ids == [0, 1, 2]
-    eventually("the remote messages", lambda: rabbit.ready, equals(1))
+    eventually("the remote messages", lambda: rabbit.ready, equals(left))
     assert not events(link, "cut")
-    assert "It stays unacknowledged at the remote broker" in events(link, "set_aside")[0]["message"]
-
-
-def test_it_is_rejected_where_the_user_says_so(rabbit, edge, links, talkative):
-    """L29: with on-reject=discard an oversized message is rejected at the remote broker."""
-    rabbit.publish([0])
-    rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
-    rabbit.publish([1])
-    link = inbound(links, rabbit, edge, on_reject="discard", env=talkative)
-    eventually("the messages", lambda: edge.ready, equals(2))
-    eventually("the report", lambda: info(edge).report.set_aside, equals(1))
-    assert link.stop() == 0
-    # The messages that nobody has accepted at the edge.
-    eventually("the remote messages", lambda: rabbit.ready, equals(2))
+    assert became in events(link, "set_aside")[0]["message"]
 
 
 def test_a_stream_is_refused(queue_of, edge, links):
@@ -193,7 +189,7 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
         assert all("larger than" in dict(row["headers"])["ackq-dead-reason"] for row in rows)
         assert edge.total == 0
     else:
-        eventually("the delays", lambda: delayed(edge), equals(2))
+        eventually("the delays", lambda: edge.delayed, equals(2))
     assert link.stop() == 0
     assert len(events(link, "cut")) <= 4
 
@@ -238,7 +234,7 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
         publisher.publish(b"small", message_id="2")
     link = outbound(links, classic, edge)
     eventually("the remote messages", lambda: classic.ready, equals(1))
-    eventually("the delays", lambda: delayed(edge), equals(1))
+    eventually("the delays", lambda: edge.delayed, equals(1))
     assert link.stop() == 0
     assert not events(link, "cut")
     assert "the broker takes 131072 in a frame" in link.log

@@ -1,14 +1,13 @@
 """Outbound links with a real RabbitMQ, as processes that are killed and cut."""
 
 import json
-from collections import Counter
 
 import pyarrow as pa
 
 from ackq.client import Admin, Publisher
 from ackq.diagnosis.link_state import outbound_sentences
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually
+from tests.wire.links.conftest import compare, eventually, strike_going_out
 
 PREFETCH = 50
 # The most messages of a window that one batch takes.
@@ -28,11 +27,8 @@ def outbound(links, rabbit, edge, port=None, endpoint=None, **keys):
 
 
 def taken(rabbit, count, cuts):
-    """Takes all messages and returns their ids; none is lost, doubles are bounded (L22)."""
-    ids = [int(properties.message_id) for properties, _ in rabbit.take()]
-    assert set(ids) == set(range(count))
-    assert sum(times - 1 for times in Counter(ids).values()) <= cuts * PREFETCH
-    return ids
+    """Takes all messages; none is lost, doubles are bounded (L22)."""
+    compare([int(properties.message_id) for properties, _ in rabbit.take()], count, cuts)
 
 
 def test_all_go_out_in_order(rabbit, edge, links):
@@ -79,7 +75,7 @@ def test_messages_that_amqp_cannot_carry(rabbit, edge, links, talkative):
     assert shown_now(edge) == []
     assert sorted(int(properties.message_id) for properties, _ in rabbit.take()) == good
     # Each waits a minute before it is tried again.
-    assert (delayed(edge), edge.total_with_delayed) == (len(POISON), len(POISON))
+    assert (edge.delayed, edge.total_with_delayed) == (len(POISON), len(POISON))
     assert "AMQP cannot carry it" in link.log
     assert '"link_cut"' not in link.log
 
@@ -97,16 +93,13 @@ def reported(edge, ready):
 
 def test_kills(rabbit, edge, links):
     """L22: repeated kills of the link in mid-flow lose nothing, and doubles are bounded."""
-    count, kills = 1_500, 3
+    count = 1_500
     edge.publish(range(count))
     link = outbound(links, rabbit, edge)
-    for kill in range(1, kills + 1):
-        eventually("progress", lambda most=count - kill * count // (kills + 1): edge.total <= most)
-        link.kill()
-        link.start()
+    strike_going_out(edge, (1_125, 750, 375), link.kill, link.start)
     eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
-    taken(rabbit, count, kills)
+    taken(rabbit, count, 3)
 
 
 def test_cuts(classic, edge, links, relay_to, talkative):
@@ -116,14 +109,10 @@ def test_cuts(classic, edge, links, relay_to, talkative):
     edge.publish(range(count))
     ends = {"port": there.port, "endpoint": here.endpoint}
     link = outbound(links, classic, edge, **ends, env=talkative)
-    eventually("progress", lambda: edge.total <= count * 3 // 4)
-    there.cut()
-    there.heal()
+    strike_going_out(edge, [750], there.cut, there.heal)
     (shown,) = reported(edge, lambda each: each.cuts)
     assert shown.reason
-    eventually("progress", lambda: edge.total <= count // 2)
-    here.cut()
-    here.heal()
+    strike_going_out(edge, [500], here.cut, here.heal)
     eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
     taken(classic, count, 2)
@@ -194,8 +183,3 @@ def test_a_returned_message_is_not_accepted(classic, edge, links, talkative):
     classic.declare()
     eventually("the messages", lambda: edge.total_with_delayed, equals(0))
     taken(classic, 1, 0)
-
-
-def delayed(edge):
-    with Admin(edge.endpoint) as admin:
-        return admin.queue("q").delayed

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from ackq.client import Admin, Channel
+from ackq.client import Admin
 from ackq.errors import QueueNotFoundError
-from tests.eventually import SOON_S, equals
+from tests.eventually import equals
 from tests.wire.links.conftest import eventually
 from tests.wire.links.test_inbound import events, inbound, info
 
@@ -30,19 +30,6 @@ def linked(links, rabbit, edge, **keys):
     link = inbound(links, rabbit, edge, **{"on_reject": "there", "dead_letters": True, **keys})
     eventually("the messages", lambda: edge.ready, equals(COUNT))
     return link
-
-
-def settled(edge, rejected, accepted=()):
-    """Rejects and accepts messages by their ids; the others go back to the queue."""
-    with Channel(edge.endpoint) as channel:
-        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
-        messages = [consumer.receive(SOON_S) for _ in range(COUNT)]
-        for message in messages:
-            number = int(message.message_id)
-            if number in rejected:
-                message.reject("bad").result()
-            elif number in accepted:
-                message.accept().result()
 
 
 def dead_here(edge):
@@ -68,7 +55,7 @@ def test_there(rabbit, dead, edge, links):
     """L28: a rejected message is a remote dead letter with cause `rejected`, not a local one."""
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge)
-    settled(edge, REJECTED, OTHERS)
+    edge.settle(COUNT, REJECTED, OTHERS)
     assert proven_dead(dead) == REJECTED
     assert link.stop() == 0
     assert (rabbit.ready, dead.ready, edge.total, dead_here(edge)) == (0, 0, 0, 0)
@@ -83,7 +70,7 @@ def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge)
     link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
-    settled(edge, REJECTED)
+    edge.settle(COUNT, REJECTED)
     eventually("the rejections", lambda: info(edge).rejected, equals(len(REJECTED)))
     link.kill()
     eventually("the remote messages", lambda: rabbit.ready, equals(COUNT))
@@ -102,7 +89,7 @@ def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, li
     classic.publish(range(COUNT))
     link = linked(links, classic, edge, on_reject="discard", dead_letters=False)
     link.kill()
-    settled(edge, REJECTED)
+    edge.settle(COUNT, REJECTED)
     eventually("the remote messages", lambda: classic.ready, equals(COUNT))
     link.start()
     left = partial(rabbitmq_dialect.messages, classic.queue)
@@ -116,29 +103,12 @@ def test_here(rabbit, dead, edge, links):
     """L28: with on-reject=here a rejected message is acknowledged, and not rejected remotely."""
     rabbit.publish(range(COUNT))
     link = linked(links, rabbit, edge, on_reject="here")
-    settled(edge, REJECTED)
+    edge.settle(COUNT, REJECTED)
     eventually("the permits", lambda: info(edge).permitted, equals(len(REJECTED)))
     assert link.stop() == 0
     eventually("the remote messages", lambda: rabbit.ready, equals(len(OTHERS)))
     assert dead.ready == 0
     assert info(edge).rejected == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "remedy"),
-    [
-        ({"delivery_limit": 0}, "'ackq-{queue}' '^{queue}$' '{{\"dead-letter-exchange\":"),
-        ({"ack": "stored"}, "acknowledged at the remote broker cannot be rejected"),
-    ],
-)
-def test_what_is_refused(classic, edge, links, change, remedy):
-    """L28: on-reject=there is refused with the remedy where messages could be lost."""
-    classic.publish([0])
-    link = inbound(links, classic, edge, on_reject="there", **change)
-    assert eventually("its end", lambda: link.ended) == 2
-    assert remedy.format(queue=classic.queue) in link.log.splitlines()[-1]
-    eventually("the remote messages", lambda: classic.ready, equals(1))
-    assert edge.ready == 0
 
 
 def test_what_cannot_be_known(classic, edge, links):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackq_link.adapter import CutError, Limits
+from ackq_link.adapter import Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.source import QueueSource
 from ackq_link.keys import fingerprints
@@ -143,12 +143,3 @@ async def test_what_is_learnt(rabbit):
     if rabbit.kind == "quorum":
         assert (after.kind, after.delivery_limit) == ("quorum", 0)
     assert source.identity == f"amqp://127.0.0.1:{rabbit.port}/%2F, queue {rabbit.queue}"
-
-
-async def test_learning_of_no_queue(rabbit):
-    """L14, L17: learning about a missing queue is refused, with the remedy."""
-    rabbit.delete()
-    with pytest.raises(CutError, match="Declare it at that broker") as raised:
-        await source_of(rabbit).learn()
-    assert raised.value.refusal is not None
-    rabbit.declare()

@@ -7,8 +7,8 @@ import pytest
 from ackq.client import Admin, Channel
 from tests.eventually import equals
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import eventually
-from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info, take
+from tests.wire.links.conftest import eventually, take
+from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info
 
 HELD = 10
 # A link that looks and asks the edge ten times as often, once half a second has passed, not three.

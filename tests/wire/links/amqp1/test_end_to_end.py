@@ -6,11 +6,10 @@ needs("proton", "amqp1")
 
 from ackq.client import Admin, Publisher  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
-from tests.wire.links.conftest import eventually  # noqa: E402
+from tests.wire.links.conftest import eventually, take  # noqa: E402
 from tests.wire.links.test_inbound import inbound  # noqa: E402
 
 COUNT, STEP = 300, 40
-PREFETCH = 50
 
 
 def test_exactly_once_with_ids(classic, artemis, edge, links, outbound):
@@ -25,24 +24,13 @@ def test_exactly_once_with_ids(classic, artemis, edge, links, outbound):
     accepting, passed = Accepting(edge.endpoint), 0
     with Publisher(edge.endpoint, routing_key="results") as publisher:
         for killed in (both[0], both[1], both[0], both[1]):
-            least = passed + STEP
-
-            def enough(least=least):
-                accepting.step(17)
-                return len(accepting.rows) >= least
-
-            eventually("enough", enough)
+            take(accepting, passed + STEP, 17)
             for message_id, body in accepting.rows[passed:]:
                 publisher.publish(body, message_id=message_id)
             passed = len(accepting.rows)
             killed.kill()
             killed.start()
-
-        def all_taken():
-            accepting.step()
-            return len(accepting.rows) >= COUNT
-
-        eventually("all", all_taken)
+        take(accepting, COUNT, COUNT)
         for message_id, body in accepting.rows[passed:]:
             publisher.publish(body, message_id=message_id)
     accepting.step()  # accepts the last batch

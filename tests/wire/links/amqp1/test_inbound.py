@@ -10,22 +10,21 @@ needs("proton", "amqp1")
 
 from proton import int32  # noqa: E402
 
-from ackq.client import Channel  # noqa: E402
-from tests.eventually import SOON_S, equals  # noqa: E402
+from tests.eventually import equals  # noqa: E402
 from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
-from tests.wire.links.conftest import eventually  # noqa: E402
-from tests.wire.links.test_inbound import drained, info, take  # noqa: E402
-
-PREFETCH = 50
+from tests.wire.links.conftest import eventually, refused, strike, take  # noqa: E402
+from tests.wire.links.test_inbound import drained, info  # noqa: E402
 
 
-def finished(peer, edge, accepting, count):
+def finished(link, peer, edge, accepting, count):
     """Accepts all until `count` messages came and the remote broker has none left."""
     drained(edge, accepting, count)
     eventually("the remote messages", lambda: peer.ids, equals([]))  # accepted, or with the link
     drained(edge, accepting, count)
     assert accepting.ids == list(range(count))
+    assert link.stop() == 0
+    assert peer.ids == []
 
 
 def test_stored(peer, edge, inbound):
@@ -58,9 +57,7 @@ def test_settled(peer, edge, inbound):
     assert link.stop() == 0
     eventually("the remote messages", lambda: peer.ids, equals(list(range(10, count))))
     link.start()
-    finished(peer, edge, accepting, count)
-    assert link.stop() == 0
-    assert peer.ids == []
+    finished(link, peer, edge, accepting, count)
 
 
 def test_what_is_given_back_without_ids(peer, edge, inbound):
@@ -79,25 +76,18 @@ def test_what_is_given_back_without_ids(peer, edge, inbound):
         end()
         link.start()
         eventually("the matches", lambda x=again: info(edge).matched_held >= x * (count - 10))
-    finished(peer, edge, accepting, count)
+    finished(link, peer, edge, accepting, count)
     assert info(edge).ambiguous == 0
-    assert link.stop() == 0
-    assert peer.ids == []
 
 
 def test_kills(peer, edge, inbound):
     """L5, L6, L10: with ids, kills of the link in mid-flow neither lose nor double a message."""
-    count, kills = 300, 2
+    count = 300
     peer.publish(range(count))
     link = inbound(peer)
     accepting = Accepting(edge.endpoint)
-    for kill in range(1, kills + 1):
-        take(accepting, kill * count // 4)
-        link.kill()
-        link.start()
-    finished(peer, edge, accepting, count)
-    assert link.stop() == 0
-    assert peer.ids == []
+    strike(accepting, (75, 150), link.kill, link.start)
+    finished(link, peer, edge, accepting, count)
 
 
 def test_cuts_there(peer, edge, inbound, relay_to):
@@ -107,13 +97,8 @@ def test_cuts_there(peer, edge, inbound, relay_to):
     peer.publish(range(count))
     link = inbound(peer, broker=f"amqp://link@{relay.endpoint}")
     accepting = Accepting(edge.endpoint)
-    for cut in (1, 2):
-        take(accepting, cut * count // 4)
-        relay.cut()
-        relay.heal()
-    finished(peer, edge, accepting, count)
-    assert link.stop() == 0
-    assert peer.ids == []
+    strike(accepting, (75, 150), relay.cut, relay.heal)
+    finished(link, peer, edge, accepting, count)
 
 
 def test_a_broker_that_is_killed(artemis, edge, inbound, hasty):
@@ -126,16 +111,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound, hasty):
     artemis.server.kill()
     eventually("cut", lambda: "link_cut" in link.log)
     artemis.server.start()
-    finished(artemis, edge, accepting, count)
-    assert link.stop() == 0
-    assert artemis.ids == []
-
-
-def test_a_queue_without_dead_letters(artemis_queues, inbound):
-    """L14: a queue without dead letters is refused, as ten cuts would lose messages."""
-    link = inbound(artemis_queues(BARE))
-    assert eventually("its end", lambda: link.ended) == 2
-    assert "<dead-letter-address>" in link.log.splitlines()[-1]
+    finished(link, artemis, edge, accepting, count)
 
 
 @pytest.mark.parametrize(
@@ -145,26 +121,30 @@ def test_a_queue_without_dead_letters(artemis_queues, inbound):
         ({"broker": "amqp://nobody@127.0.0.1:{port}"}, "refuses user 'nobody'"),
         ({"broker": "amqp://127.0.0.1:{port}", "password_file": ""}, "user 'ANONYMOUS'"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}"}, "TLS failed"),
+        ({"broker_queue": BARE}, "<dead-letter-address>"),
+        (
+            {"broker_queue": BARE, "on_reject": "there", "accept_limit": True},
+            "<dead-letter-address>",
+        ),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}", "ca": "{ca}", "queue": "none"}, "'none'"),
     ],
 )
-def test_what_is_refused_at_the_start(artemis, inbound, amqp1_authority, change, remedy):
-    """L17: a start that cannot work exits with 2 and a line with the remedy, without password."""
+def test_what_is_refused_at_the_start(artemis, edge, inbound, amqp1_authority, change, remedy):
+    """L14, L17, L28: a start that cannot work exits with 2 and the remedy, without password.
+
+    A queue without dead letters is refused, as ten cuts would lose messages.
+    """
     server = artemis.server
     places = {"port": server.port, "tls_port": server.tls_port, "ca": amqp1_authority.ca}
-    link = inbound(artemis, **{key: value.format(**places) for key, value in change.items()})
-    assert eventually("its end", lambda: link.ended) == 2
-    assert remedy in link.log.splitlines()[-1]
-    assert PASSWORD not in link.log
+    change = {k: v.format(**places) if isinstance(v, str) else v for k, v in change.items()}
+    assert remedy in refused(inbound(artemis, **change), edge)
 
 
-def test_tls_where_nobody_answers_it(artemis, inbound, changed):
+def test_tls_where_nobody_answers_it(artemis, edge, inbound, changed):
     """L17: a port that does not answer TLS is refused after 10 s, here a twentieth of that."""
     env = changed("from ackq_link.amqp1 import connection; connection._HANDSHAKE_S = 0.5")
     link = inbound(artemis, broker=f"amqps://link@127.0.0.1:{artemis.server.port}", env=env)
-    assert eventually("its end", lambda: link.ended) == 2
-    assert "TLS failed" in link.log.splitlines()[-1]
-    assert PASSWORD not in link.log
+    assert "TLS failed" in refused(link, edge)
 
 
 def test_encrypted(artemis, edge, inbound, amqp1_authority):
@@ -179,26 +159,16 @@ def test_encrypted(artemis, edge, inbound, amqp1_authority):
 # --- rejections ---
 
 
-def rejecting(edge, count, numbers):
-    """Consumes `count` messages, rejects those with the given ids, and requeues the others."""
-    with Channel(edge.endpoint) as channel:
-        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
-        for _ in range(count):
-            message = consumer.receive(SOON_S)
-            if int(message.message_id) in numbers:
-                message.reject("bad").result()
-
-
 def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
     """L10, L28: a message rejected at the edge is rejected remotely, also after a link's kill."""
     before = len(artemis.browse(DEAD_LETTERS))
     artemis.publish(range(6))
     link = inbound(artemis, on_reject="there")
     eventually("the messages", lambda: edge.ready, equals(6))
-    rejecting(edge, 6, {1})
+    edge.settle(6, [1])
     eventually("the dead letters", lambda: len(artemis.browse(DEAD_LETTERS)), equals(before + 1))
     link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
-    rejecting(edge, 5, {4})
+    edge.settle(5, [4])
     eventually("the rejections", lambda: info(edge).rejected, equals(2))
     link.kill()
     assert len(artemis.browse(DEAD_LETTERS)) == before + 1
@@ -209,19 +179,6 @@ def test_what_is_rejected_here_is_rejected_there(artemis, edge, inbound):
     assert dead == [1, 4]
     assert edge.ids == [0, 2, 3, 5]
     eventually("the remote messages", lambda: artemis.ids, equals(edge.ids))
-
-
-def refused(link, edge):
-    """The line with which a link is refused at its start, with status 2 and nothing taken."""
-    assert eventually("its end", lambda: link.ended) == 2
-    assert edge.ready == 0
-    return link.log.splitlines()[-1]
-
-
-def test_artemis_without_dead_letters(artemis, edge, inbound):
-    """L14, L28: on-reject=there is refused where Artemis has no dead-letter address."""
-    link = inbound(artemis, broker_queue=BARE, on_reject="there", accept_limit=True)
-    assert "<dead-letter-address>" in refused(link, edge)
 
 
 def test_qpid_delivers_rejected_messages_again(qpid, edge, inbound):

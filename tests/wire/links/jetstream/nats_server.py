@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 
 import nats
@@ -156,6 +157,27 @@ class NatsServer:
         found = self.call(work)
         assert "error" not in found, found["error"]
         return found
+
+
+@contextmanager
+def cluster(folder, authority, *, sync=False):
+    """Three running servers of one cluster, with their folders in a folder."""
+    ports = free_ports(6)
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
+    servers = []
+    try:
+        for number, (port, listen) in enumerate(zip(ports[:3], ports[3:], strict=True)):
+            name = f"n{number}"
+            more = f"cluster {{ name: c, listen: 127.0.0.1:{listen}, routes: [{routes}] }}"
+            server = NatsServer(folder / name, authority, name, more, port, sync=sync)
+            server.start()
+            servers.append(server)
+        for server in servers:
+            server.ready()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
 
 
 class Stream:

@@ -3,12 +3,10 @@
 import pytest
 
 from tests.eventually import equals
-from tests.ports import free_ports
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import eventually
-from tests.wire.links.jetstream.nats_server import NatsServer, Stream
+from tests.wire.links.conftest import eventually, take
+from tests.wire.links.jetstream import nats_server
 from tests.wire.links.jetstream.test_inbound import finished
-from tests.wire.links.test_inbound import take
 
 pytestmark = pytest.mark.servers
 
@@ -16,22 +14,8 @@ pytestmark = pytest.mark.servers
 @pytest.fixture
 def cluster(tmp_path, nats_authority):
     """Three servers by name."""
-    ports = free_ports(6)
-    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
-    servers = {}
-    for number in range(3):
-        name = f"n{number}"
-        more = f"cluster {{ name: c, listen: 127.0.0.1:{ports[3 + number]}, routes: [{routes}] }}"
-        servers[name] = NatsServer(tmp_path / name, nats_authority, name, more, ports[number])
-    try:
-        for server in servers.values():
-            server.start()
-        for server in servers.values():
-            server.ready()
-        yield servers
-    finally:
-        for server in servers.values():
-            server.kill()
+    with nats_server.cluster(tmp_path, nats_authority) as servers:
+        yield {server.name: server for server in servers}
 
 
 def leader(server, stream):
@@ -46,7 +30,7 @@ def test_the_leader_is_killed(cluster, edge, inbound, outbound, low):
     The link out waits for a dead leader's answers for 11 s instead of 30.
     """
     count = 300
-    stream = Stream(cluster["n0"], {"num_replicas": 3}, ack_wait=5 * 10**9)
+    stream = nats_server.Stream(cluster["n0"], {"num_replicas": 3}, ack_wait=5 * 10**9)
     edge.publish(range(count))
     out = outbound(stream, env=low(LINK_ANSWER_S=11))
     eventually("progress", lambda: edge.total < count // 2)
@@ -62,5 +46,4 @@ def test_the_leader_is_killed(cluster, edge, inbound, outbound, low):
     second = eventually("a leader", lambda: leader(cluster["n0"], stream))
     killed = second if second != "n0" else "n2"
     cluster[killed].kill()
-    finished(stream, edge, accepting, count)
-    assert link.stop() == 0
+    finished(link, stream, edge, accepting, count)

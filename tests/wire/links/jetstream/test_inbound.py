@@ -2,20 +2,20 @@
 
 import signal
 
-from ackq.client import Channel
-from tests.eventually import SOON_S, equals
+from tests.eventually import equals
 from tests.wire.links.accepting import Accepting
-from tests.wire.links.conftest import eventually
+from tests.wire.links.conftest import eventually, strike
 from tests.wire.links.jetstream.nats_server import PASSWORD, Stream
-from tests.wire.links.test_inbound import drained, events, info, take
+from tests.wire.links.test_inbound import drained, events, info
 
 
-def finished(stream, edge, accepting, count):
+def finished(link, stream, edge, accepting, count):
     """Accepts all until `count` messages came, each once, and the stream has none left."""
     drained(edge, accepting, count)
     eventually("the stream", lambda: stream.state["messages"], equals(0))
     assert sorted(accepting.ids) == list(range(count))
     assert edge.total == 0
+    assert link.stop() == 0
 
 
 def test_stored(stream, edge, inbound):
@@ -54,22 +54,17 @@ def test_settled(nats_server, edge, inbound):
     assert link.stop() == 0
     link.start()
     eventually("the matches", lambda: info(edge).matched_held >= count - 10)
-    finished(stream, edge, accepting, count)
-    assert link.stop() == 0
+    finished(link, stream, edge, accepting, count)
 
 
 def test_kills(stream, edge, inbound):
     """L5, L10, L11, L30: kills of the link in mid-flow neither lose nor double a message."""
-    count, kills = 300, 2
+    count = 300
     stream.publish(range(count))
     link = inbound(stream)
     accepting = Accepting(edge.endpoint)
-    for kill in range(1, kills + 1):
-        take(accepting, kill * count // 4)
-        link.kill()
-        link.start()
-    finished(stream, edge, accepting, count)
-    assert link.stop() == 0
+    strike(accepting, (75, 150), link.kill, link.start)
+    finished(link, stream, edge, accepting, count)
 
 
 def test_a_server_that_is_killed(nats_server, edge, inbound):
@@ -105,8 +100,7 @@ def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbo
     signal.sigtimedwait([], 1.2)
     link.resume()
     accepting = Accepting(edge.endpoint)
-    finished(stream, edge, accepting, 3)
-    assert link.stop() == 0
+    finished(link, stream, edge, accepting, 3)
 
 
 def test_what_is_rejected_here_is_terminated_there(stream, edge, inbound):
@@ -114,11 +108,8 @@ def test_what_is_rejected_here_is_terminated_there(stream, edge, inbound):
     stream.publish(range(4))
     link = inbound(stream, on_reject="discard")
     eventually("the messages", lambda: edge.ready, equals(4))
-    with Channel(edge.endpoint) as channel:
-        consumer = channel.consume("q", mode="client", outcomes=["rejected"])
-        messages = [consumer.receive(SOON_S) for _ in range(4)]
-        messages[1].reject("bad").result()
-        eventually("the stream", lambda: stream.ids, equals([0, 2, 3]))
+    edge.settle(4, [1])
+    eventually("the stream", lambda: stream.ids, equals([0, 2, 3]))
     assert link.stop() == 0
     assert edge.ids == [0, 2, 3]
     assert events(link, "stopped")[0]["rejected"] == 1

@@ -4,7 +4,7 @@ import base64
 
 from ackq.client import Publisher
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually
+from tests.wire.links.conftest import eventually, lose_answers
 from tests.wire.links.jetstream.nats_server import Stream
 
 
@@ -37,15 +37,7 @@ def test_what_comes_again_is_dropped_there(stream, edge, outbound, relay_to):
     part, cuts = 100, 2
     relay = relay_to(f"127.0.0.1:{stream.server.port}")
     link = outbound(stream, broker=f"nats://link@{relay.endpoint}")
-    for cut in range(cuts):
-        eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
-        relay.hold("to_client")
-        sent = relay.passed["to_broker"]
-        edge.publish(range(cut * part, (cut + 1) * part))
-        eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
-        relay.cut()
-        relay.heal()
-        relay.release()
+    lose_answers(edge, link, relay, cuts, part)
     edge.publish(range(cuts * part, (cuts + 2) * part))
     eventually("progress", lambda: edge.total < 2 * part)
     link.kill()

@@ -3,16 +3,8 @@
 import pytest
 
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually
-from tests.wire.links.jetstream.nats_server import PASSWORD, Stream
-
-
-def refused(link, edge):
-    """The line with which a link is refused at its start, with status 2 and nothing taken."""
-    assert eventually("its end", lambda: link.ended) == 2
-    assert edge.total == 0
-    assert PASSWORD not in link.log
-    return link.log.splitlines()[-1]
+from tests.wire.links.conftest import eventually, refused
+from tests.wire.links.jetstream.nats_server import Stream
 
 
 @pytest.mark.parametrize(
@@ -99,17 +91,6 @@ def test_a_stream_made_anew(stream, edge, inbound):
     assert stream.held == (0, 0)
 
 
-def test_two_links_of_one_name(stream, edge, inbound):
-    """L1: a second process of a link is refused while the first runs."""
-    link = inbound(stream)
-    eventually("connected", lambda: "link_connected" in link.log)
-    second = inbound(stream)
-    assert "link" in refused(second, edge)
-    assert link.stop() == 0
-
-
-def test_out(stream, outbound):
+def test_out(stream, edge, outbound):
     """L17: a wrong stream exits with 2 and a line that names the remedy."""
-    link = outbound(stream, broker_queue="NOWHERE")
-    assert eventually("its end", lambda: link.ended) == 2
-    assert "Create it there" in link.log.splitlines()[-1]
+    assert "Create it there" in refused(outbound(stream, broker_queue="NOWHERE"), edge)

@@ -10,7 +10,7 @@ from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.source import QueueSource
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually
+from tests.wire.links.conftest import eventually, refused
 from tests.wire.links.managed.node import PASSWORD
 from tests.wire.links.test_inbound import events
 
@@ -55,26 +55,29 @@ def learnt(source):
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "expected"),
+    ("kind", "arguments", "limit", "dead_letters", "timeout_s"),
     [
-        ("quorum", {}, ("quorum", 0, False)),
-        ("quorum", {"delivery_limit": 5}, ("quorum", 5, False)),
-        ("quorum", {"dead_letter_exchange": ""}, ("quorum", 0, True)),
-        ("classic", {"dead_letter_exchange": "amq.fanout"}, ("classic", 0, True)),
+        ("quorum", {}, 0, False, None),
+        ("quorum", {"delivery_limit": 5}, 5, False, None),
+        ("quorum", {"dead_letter_exchange": ""}, 0, True, None),
+        ("classic", {"dead_letter_exchange": "amq.fanout"}, 0, True, None),
+        # RabbitMQ 3.10 stores it only.
+        ("classic", {"consumer_timeout": 90_000}, 0, False, 90),
+        ("classic", {"single_active_consumer": True}, 0, False, None),
+        ("quorum", {"single_active_consumer": True}, 0, False, None),
     ],
 )
-def test_arguments(queue_of, source, seer, kind, arguments, expected):
-    """L14: a source learns the queue's kind, delivery limit and dead-letter exchange."""
+def test_arguments(queue_of, source, seer, kind, arguments, limit, dead_letters, timeout_s):
+    """L14, L17: a source learns the queue's kind, limits and dead-letter exchange.
+
+    A single active consumer is noted, without a warning before 4.3.
+    """
     found = learnt(source(queue_of(kind, **arguments).queue, seer))
-    assert (found.kind, found.delivery_limit, found.dead_letters) == expected
-    assert found.consumer_timeout_s is None
-    assert (found.warnings, found.notes) == ((), ())
-
-
-def test_the_consumer_timeout(queue_of, source, seer):
-    """L14: the consumer timeout is learnt from the queue argument, which 3.10 stores only."""
-    queue = queue_of("classic", consumer_timeout=90_000)
-    assert learnt(source(queue.queue, seer)).consumer_timeout_s == 90
+    assert (found.kind, found.delivery_limit, found.dead_letters) == (kind, limit, dead_letters)
+    assert found.consumer_timeout_s == timeout_s
+    assert found.single_active == ("single_active_consumer" in arguments)
+    assert (found.warnings, len(found.notes)) == ((), found.single_active)
+    assert all("another consumer or link waits" in note for note in found.notes)
 
 
 def test_policies(queue_of, source, seer, policy):
@@ -87,15 +90,6 @@ def test_policies(queue_of, source, seer, policy):
     policy(queue, delivery_limit=7)
     found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 5)
     assert found.dead_letters is False
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_a_single_active_consumer(queue_of, source, seer, kind):
-    """L17: a single active consumer is learnt and noted, without warning before 4.3."""
-    found = learnt(source(queue_of(kind, single_active_consumer=True).queue, seer))
-    assert found.single_active
-    assert "another consumer or link waits" in found.notes[0]
-    assert found.warnings == ()
 
 
 def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound):
@@ -142,13 +136,11 @@ def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inb
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
     link = inbound(queue, seer, management=node.api)
-    assert eventually("its end", lambda: link.ended) == 2
-    end = link.log.splitlines()[-1]
+    end = refused(link, edge)
     assert "drops a message at its delivery 6, and has no dead-letter exchange" in end
     line = f"rabbitmqctl set_policy -p '/' 'ackq-{queue.queue}' '^{queue.queue}$'"
     assert line in end
     assert '\'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues' in end
-    assert edge.ready == 0
     assert queue.ready == 3
     policy(queue, dead_letter_exchange="amq.fanout")
     eventually("the messages", lambda: _starts(link, edge))
