@@ -19,6 +19,7 @@ from tests.eventually import eventually as _eventually
 from tests.fakes import machine
 from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
 from tests.wire.brokers.rabbitmq_server import parameters
+from tests.wire.links.accepting import Accepting
 
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
@@ -338,6 +339,12 @@ def edge(broker):
     """A broker of the test's own with a queue."""
     yield EdgeQueue(broker.endpoint)
     close_channels()
+
+
+@pytest.fixture
+def accepting(edge):
+    """A reader of the edge's queue."""
+    return Accepting(edge.endpoint)
 
 
 @pytest.fixture

@@ -85,12 +85,11 @@ def test_stored(rabbit, edge, links):
     assert events(link, "stopped")[0]["settled"] == 300
 
 
-def test_settled(rabbit, edge, links):
+def test_settled(rabbit, edge, links, accepting):
     """L9: RabbitMQ keeps messages until they are accepted at the edge and then acknowledged."""
     count = 40
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     link.stop()
@@ -126,12 +125,11 @@ def test_settled_one_by_one(classic, rabbitmq_dialect, edge, links):
 # --- kills and cuts ---
 
 
-def test_kills(rabbit, edge, links):
+def test_kills(rabbit, edge, links, accepting):
     """L5, L6, L10: repeated kills of the link with ids neither lose nor double a message."""
     count = 600
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge)
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (100, 200, 300), link.kill, link.start)
     finished(link, rabbit, edge, accepting, count)
 
@@ -165,12 +163,11 @@ def test_a_kill_with_headers_of_all_types(rabbit, edge, links):
 
 
 @pytest.mark.parametrize("identical", [False, True])
-def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
+def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical, accepting):
     """L6, L7: without ids nothing is lost; at most acks in doubt are doubled, and counted."""
     count, kills = 400, 2
     rabbit.publish_bodies(b"same" if identical else b"%d" % n for n in range(count))
     link = inbound(links, rabbit, edge)
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (count // 6, count // 3), link.kill, link.start)
 
     def acknowledged():
@@ -190,7 +187,7 @@ def test_kills_without_ids(rabbit, rabbitmq_dialect, edge, links, identical):
 
 
 @pytest.mark.parametrize("struck", ["cuts there", "cuts here", "kills of the edge"])
-def test_faults_of_others(classic, edge, broker, links, relay_to, struck):
+def test_faults_of_others(classic, edge, broker, links, relay_to, struck, accepting):
     """L5, L12, L17, L20: resets of connections and kills of the edge lose and double nothing.
 
     Those to the edge end no remote consumer; what was delivered is resent under its numbers.
@@ -204,19 +201,17 @@ def test_faults_of_others(classic, edge, broker, links, relay_to, struck):
         faults = (relay.cut, relay.heal)
     classic.publish(range(count))
     link = inbound(links, classic, edge, **ends)
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (100, 200), *faults)
     finished(link, classic, edge, accepting, count)
     if struck == "cuts here":
         assert events(link, "stopped")[0]["cuts"] == 0
 
 
-def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty):
+def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty, accepting):
     """L10, L17: messages whose acks RabbitMQ lost in a kill are redelivered and matched."""
     count = 300
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge, env=hasty)
-    accepting = Accepting(edge.endpoint)
     take(accepting, count // 3)
     rabbitmq_dialect.crash()
     finished(link, rabbit, edge, accepting, count)
@@ -281,13 +276,13 @@ def test_held_too_long_is_an_error(classic, edge, links):
     eventually("the remote messages", lambda: classic.ready, equals(5))
 
 
-def test_few_lives(queue_of, edge, links):
+def test_few_lives(queue_of, edge, links, accepting):
     """L16: with a delivery limit of 3, ten kills of the link lose and dead-letter no message."""
     dead, count = queue_of(), 400
     letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
     queue = queue_of("quorum", delivery_limit=3, **letters)
     queue.publish(range(count))
-    accepting, progress = Accepting(edge.endpoint), TakenMore(edge)
+    progress = TakenMore(edge)
     link = inbound(links, queue, edge, delivery_limit=3, dead_letters=True, prefetch=20)
     for kill in range(sized(10, 20)):
         eventually("progress", progress)
@@ -318,11 +313,10 @@ class TakenMore:
             return next(iter(admin.links()), LinkInfo())
 
 
-def test_pause(classic, edge, links):
+def test_pause(classic, edge, links, accepting):
     """L25: a paused link takes no more, goes on to acknowledge, and gives back held deliveries."""
     classic.publish(range(30))
     link = inbound(links, classic, edge)
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(30))
     with Admin(edge.endpoint) as admin:
         admin.pause_link("link")

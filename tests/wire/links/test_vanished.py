@@ -6,7 +6,6 @@ import pytest
 
 from ackq.client import Admin, Channel
 from tests.eventually import equals
-from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually, take
 from tests.wire.links.test_inbound import PREFETCH, drained, events, inbound, info
 
@@ -44,7 +43,7 @@ def vanished(link):
     return [each["messages"] for each in events(link, "vanished")]
 
 
-def test_a_purge(rabbit, edge, held):
+def test_a_purge(rabbit, edge, held, accepting):
     """L18: purged messages are logged as vanished, and processed at the edge all the same."""
     rabbit.call(lambda channel: channel.queue_purge(rabbit.queue))
     held.start()
@@ -52,7 +51,6 @@ def test_a_purge(rabbit, edge, held):
     (told,) = events(held, "vanished")
     assert told["messages"] == HELD
     assert "processed at the local broker nevertheless" in told["message"]
-    accepting = Accepting(edge.endpoint)
     rabbit.publish(range(HELD, HELD + 5))
     drained_rows(edge, accepting, HELD + 5)
     assert accepting.ids == list(range(HELD + 5))
@@ -107,7 +105,7 @@ def test_expired(queue_of, edge, links, quick):
     assert link.stop() == 0
 
 
-def test_what_is_late_does_not_count(rabbit, edge, held):
+def test_what_is_late_does_not_count(rabbit, edge, held, accepting):
     """L18: messages that another consumer holds and gives back later do not count as vanished."""
     connection = rabbit.connect()
     other = connection.channel()
@@ -124,7 +122,6 @@ def test_what_is_late_does_not_count(rabbit, edge, held):
     assert vanished(held) == []
     connection.close()
     eventually("the matches", lambda: info(edge).matched_held >= HELD)
-    accepting = Accepting(edge.endpoint)
     drained(edge, accepting, HELD + 5)
     assert held.stop() == 0
     assert vanished(held) == []

@@ -11,7 +11,6 @@ needs("proton", "amqp1")
 from proton import int32  # noqa: E402
 
 from tests.eventually import equals  # noqa: E402
-from tests.wire.links.accepting import Accepting  # noqa: E402
 from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD  # noqa: E402
 from tests.wire.links.conftest import eventually, refused, strike, take  # noqa: E402
 from tests.wire.links.test_inbound import drained, info  # noqa: E402
@@ -44,12 +43,11 @@ def test_stored(peer, edge, inbound):
     assert PASSWORD not in link.log
 
 
-def test_settled(peer, edge, inbound):
+def test_settled(peer, edge, inbound, accepting):
     """L9: the remote broker keeps messages until they are accepted at the edge."""
     count = 40
     peer.publish(range(count))
     link = inbound(peer)
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
@@ -60,14 +58,13 @@ def test_settled(peer, edge, inbound):
     finished(link, peer, edge, accepting, count)
 
 
-def test_what_is_given_back_without_ids(peer, edge, inbound):
+def test_what_is_given_back_without_ids(peer, edge, inbound, accepting):
     """L6: without ids, messages redelivered unmarked after a stop or kill are matched with held
     ones; none is doubled or counted as ambiguous.
     """
     count = 40
     peer.publish(range(count))
     link = inbound(peer, origin_key="fingerprint")
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
@@ -80,33 +77,30 @@ def test_what_is_given_back_without_ids(peer, edge, inbound):
     assert info(edge).ambiguous == 0
 
 
-def test_kills(peer, edge, inbound):
+def test_kills(peer, edge, inbound, accepting):
     """L5, L6, L10: with ids, kills of the link in mid-flow neither lose nor double a message."""
     count = 300
     peer.publish(range(count))
     link = inbound(peer)
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (75, 150), link.kill, link.start)
     finished(link, peer, edge, accepting, count)
 
 
-def test_cuts_there(peer, edge, inbound, relay_to):
+def test_cuts_there(peer, edge, inbound, relay_to, accepting):
     """L8, L11, L17: reset connections to the remote broker double nothing and keep the order."""
     count = 300
     relay = relay_to(f"127.0.0.1:{peer.server.port}")
     peer.publish(range(count))
     link = inbound(peer, broker=f"amqp://link@{relay.endpoint}")
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (75, 150), relay.cut, relay.heal)
     finished(link, peer, edge, accepting, count)
 
 
-def test_a_broker_that_is_killed(artemis, edge, inbound, hasty):
+def test_a_broker_that_is_killed(artemis, edge, inbound, hasty, accepting):
     """L10, L11, L17: after a kill of the remote broker redelivered messages are matched."""
     count = 300
     artemis.publish(range(count))
     link = inbound(artemis, env=hasty)
-    accepting = Accepting(edge.endpoint)
     take(accepting, count // 2)
     artemis.server.kill()
     eventually("cut", lambda: "link_cut" in link.log)

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.eventually import equals
-from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually, take
 from tests.wire.links.jetstream import nats_server
 from tests.wire.links.jetstream.test_inbound import finished
@@ -24,7 +23,7 @@ def leader(server, stream):
     return found.get("cluster", {}).get("leader", "")
 
 
-def test_the_leader_is_killed(cluster, edge, inbound, outbound, low):
+def test_the_leader_is_killed(cluster, edge, inbound, outbound, low, accepting):
     """L10, L17, L22, L30: with the leader killed in mid-flow, in and out, each message is once.
 
     The link out waits for a dead leader's answers for 11 s instead of 30.
@@ -41,7 +40,6 @@ def test_the_leader_is_killed(cluster, edge, inbound, outbound, low):
     assert out.stop() == 0
     cluster[killed].start()
     link = inbound(stream)
-    accepting = Accepting(edge.endpoint)
     take(accepting, count // 3)
     second = eventually("a leader", lambda: leader(cluster["n0"], stream))
     killed = second if second != "n0" else "n2"

@@ -3,7 +3,6 @@
 import signal
 
 from tests.eventually import equals
-from tests.wire.links.accepting import Accepting
 from tests.wire.links.conftest import eventually, strike
 from tests.wire.links.jetstream.nats_server import PASSWORD, Stream
 from tests.wire.links.test_inbound import drained, events, info
@@ -34,7 +33,7 @@ def test_stored(stream, edge, inbound):
     assert PASSWORD not in link.log
 
 
-def test_settled(nats_server, edge, inbound):
+def test_settled(nats_server, edge, inbound, accepting):
     """L9, L10, L31: what is held stays in the stream, is signed for beyond AckWait, and is given
     back at a stop.
     """
@@ -42,7 +41,6 @@ def test_settled(nats_server, edge, inbound):
     stream = Stream(nats_server, ack_wait=4 * 10**9)
     stream.publish(range(count))
     link = inbound(stream)
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
@@ -57,17 +55,16 @@ def test_settled(nats_server, edge, inbound):
     finished(link, stream, edge, accepting, count)
 
 
-def test_kills(stream, edge, inbound):
+def test_kills(stream, edge, inbound, accepting):
     """L5, L10, L11, L30: kills of the link in mid-flow neither lose nor double a message."""
     count = 300
     stream.publish(range(count))
     link = inbound(stream)
-    accepting = Accepting(edge.endpoint)
     strike(accepting, (75, 150), link.kill, link.start)
     finished(link, stream, edge, accepting, count)
 
 
-def test_a_server_that_is_killed(nats_server, edge, inbound):
+def test_a_server_that_is_killed(nats_server, edge, inbound, accepting):
     """L10, L30: answered acknowledgements that a killed server takes back are matched.
 
     The stream keeps acknowledged messages, so its consumer alone knows of them.
@@ -76,7 +73,6 @@ def test_a_server_that_is_killed(nats_server, edge, inbound):
     stream = Stream(nats_server, {"retention": "limits"})
     stream.publish(range(count))
     link = inbound(stream, prefetch=count)
-    accepting = Accepting(edge.endpoint)
     eventually("the messages", lambda: edge.ready, equals(count))
     accepting.step(count // 2)
     accepting.step(1)  # accepts the previous ones
@@ -89,7 +85,7 @@ def test_a_server_that_is_killed(nats_server, edge, inbound):
     assert link.stop() == 0
 
 
-def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbound):
+def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbound, accepting):
     """L30: a delivery that came again, while the link stood still, is one message; an
     acknowledgement of the delivery before the cut settles it.
     """
@@ -99,7 +95,6 @@ def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbo
     link.pause()
     signal.sigtimedwait([], 1.2)
     link.resume()
-    accepting = Accepting(edge.endpoint)
     finished(link, stream, edge, accepting, 3)
 
 
