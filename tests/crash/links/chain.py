@@ -1,14 +1,12 @@
 """A chain under faults: RabbitMQ, a link, the local broker, Spark, a second link, Artemis."""
 
-from collections import Counter
 from contextlib import suppress
-from typing import NamedTuple
 
 import pika
 
 from ackq.client import Admin
 from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import IN, OUT, QueryRun
+from tests.crash.links.fault_run import IN, OUT, QueryRun, delivered
 from tests.crash.links.numbered import NumberedPublishing
 from tests.crash.links.sides import SparkSide
 from tests.eventually import eventually
@@ -16,6 +14,7 @@ from tests.fakes.certificates import Authority
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
 from tests.wire.links.amqp1.artemis import Artemis
 from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
+from tests.wire.links.managed.node import password_file
 
 QUEUE = "orders"
 # Of either link; far fewer messages are in flight than Artemis remembers (L23).
@@ -23,34 +22,13 @@ PREFETCH = 500
 PAUSE_S = 0.03
 
 
-class Delivered(NamedTuple):
-    """The content of Artemis's queue, compared with the confirmed messages.
-
-    Attributes:
-        confirmed: Messages that RabbitMQ had confirmed.
-        strange: Messages that were never published, or have another body.
-    """
-
-    confirmed: int
-    there: int
-    lost: int
-    doubled: int
-    strange: int
-
-    @property
-    def wrong(self):
-        """Whether any message is lost, doubled or strange."""
-        return bool(self.lost or self.doubled or self.strange)
-
-
-def delivered(rows, confirmed):
+def compared(rows, confirmed):
     """Compares rows, (id, body), with the confirmed numbers; the next number may be there."""
-    times = Counter(name for name, _ in rows)
-    known = {str(number) for number in confirmed}
-    strange = set(times) - known - {str(len(confirmed))}
-    strange |= {name for name, body in rows if name.encode() != body}
-    return Delivered(
-        len(confirmed), len(rows), len(known - set(times)), len(rows) - len(times), len(strange)
+    return delivered(
+        [name for name, _ in rows],
+        {str(number) for number in confirmed},
+        {str(len(confirmed))},
+        {name for name, body in rows if name.encode() != body},
     )
 
 
@@ -75,14 +53,12 @@ class Chain(QueryRun):
         beyond = self.relay(stack, "artemis", f"127.0.0.1:{self.artemis.port}")
         driver = self.relay(stack, "spark", self.edge.endpoint)
         self._declare()
-        password = self.folder / "password"
-        password.touch(0o600)
-        password.write_text(PASSWORD)
         inbound = {"name": IN, "direction": "in", "broker": f"amqp://127.0.0.1:{there.port}"}
         inbound |= {"broker-queue": QUEUE, "queue": IN, "prefetch": PREFETCH}
         outbound = {"name": OUT, "direction": "out", "protocol": "amqp1", "queue": OUT}
         outbound |= {"broker": f"amqp://{USER}@127.0.0.1:{beyond.port}", "prefetch": PREFETCH}
-        outbound |= {"password-file": password, "broker-queue": self.peer.queue}
+        outbound |= {"password-file": password_file(self.folder, PASSWORD)}
+        outbound |= {"broker-queue": self.peer.queue}
         self.write_links(here.endpoint, [inbound, outbound])
         process = DriverProcess(self.folder / "spark", driver.endpoint, to_queue=[(IN, OUT)])
         self.spark = SparkSide(self, process)
@@ -96,7 +72,7 @@ class Chain(QueryRun):
         self.figures["published again"] = publishing.sent - len(publishing.confirmed)
         if dead := self.peer.browse(DEAD_LETTERS):
             self.report(f"{len(dead)} dead letters in Artemis")
-        return delivered(self._rows_there(publishing.confirmed), publishing.confirmed)
+        return compared(self._rows_there(publishing.confirmed), publishing.confirmed)
 
     def left_there(self):
         # A node that was killed counts none until the queue has its leader again; nor does it give

@@ -1,17 +1,21 @@
 """The common parts of link runs: the local broker, the links' process, relays and faults."""
 
 import abc
+import argparse
 import random
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
 
 from ackq.client import Admin, close_channels
 from ackq_broker import embedded, embedding
 from tests.crash.links.faults import Faults
-from tests.crash.links.summary import COUNTS
+from tests.crash.links.summary import COUNTS, fault_lines, status
 from tests.fakes.faults import Schedule
 from tests.fakes.relay import Relay
 from tests.wire.operations.processes import command, environment
@@ -102,6 +106,16 @@ class FaultRun(abc.ABC):
         self._link_config.write_text("\n".join(lines))
 
     # --- faults ---
+
+    def kinds(self):
+        """The faults by name."""
+        return {
+            "kill link": self.kill_link,
+            "kill edge": self.kill_edge,
+            "restart edge": self.restart_edge,
+            **{f"reset {name}": self.reset(name) for name in self.relays},
+            **({"kill driver": self.kill_driver} if self.spark is not None else {}),
+        }
 
     def start_link(self):
         """Starts the process with all links."""
@@ -238,6 +252,82 @@ class FaultRun(abc.ABC):
             self._link.wait(STOP_S)
 
 
+class Delivered(NamedTuple):
+    """The content of the last queue, compared with the confirmed messages.
+
+    Attributes:
+        unanswered: Messages whose publish had no answer, each of which may be there once.
+        strange: Messages that were never published, or have another body.
+    """
+
+    confirmed: int
+    unanswered: int
+    there: int
+    lost: int
+    doubled: int
+    strange: int
+
+    @property
+    def wrong(self):
+        """Whether any message is lost, doubled or strange."""
+        return bool(self.lost or self.doubled or self.strange)
+
+
+def delivered(names, confirmed, unanswered, forged=frozenset()):
+    """Compares the names of the messages that arrived with those that were published.
+
+    Args:
+        names: One for each message.
+        confirmed: Those that must be there.
+        unanswered: Those that may be there.
+        forged: Those that have another body.
+    """
+    times = Counter(names)
+    return Delivered(
+        len(confirmed),
+        len(unanswered),
+        times.total(),
+        len(confirmed - times.keys()),
+        times.total() - len(times),
+        len((times.keys() - confirmed - unanswered) | forged),
+    )
+
+
+def burnt(run, seconds):
+    """A run of a query; returns (violations, content of the last queue, the run)."""
+    with run:
+        found = run.run(seconds)
+    return ([f"{found}"] if found.wrong else []) + run.problems, found, run
+
+
+def delivered_lines(found, run):
+    """The result of a run of a query, as lines of text."""
+    yield from fault_lines(run.figures)
+    yield ", ".join(f"{name} {value}" for name, value in found._asdict().items())
+
+
+def command_line(document, burn, lines, more=None):
+    """Runs from the command line; the status is 1 on any violation.
+
+    Args:
+        document: Its first line describes the command.
+        burn: Given the options, the seconds and a folder, returns (violations, result, run).
+        lines: Given the result and the run, returns lines of text.
+        more: Further options, by name.
+    """
+    parser = argparse.ArgumentParser(description=document.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    for name, keys in (more or {}).items():
+        parser.add_argument(name, **keys)
+    said = parser.parse_args()
+    print(f"seed {said.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ackq-links-", ignore_cleanup_errors=True) as folder:
+        wrong, found, run = burn(said, 60 * said.minutes, Path(folder))
+        print(*lines(found, run), sep="\n")
+        return status(wrong, Path(folder))
+
+
 class QueryRun(FaultRun):
     """A run from a remote queue to another one: a link to `in`, a query to `out`, a link from it.
 
@@ -261,16 +351,6 @@ class QueryRun(FaultRun):
         with Admin(self.edge.endpoint) as admin:
             (info,) = (each for each in admin.links() if each.link == IN)
         self.figures.update({name: getattr(info, name) for name in (*COUNTS, "stored")})
-
-    def kinds(self):
-        """The faults by name."""
-        return {
-            "kill link": self.kill_link,
-            "kill edge": self.kill_edge,
-            "restart edge": self.restart_edge,
-            "kill driver": self.kill_driver,
-            **{f"reset {name}": self.reset(name) for name in self.relays},
-        }
 
     @property
     def accepted(self):

@@ -10,29 +10,32 @@ at any byte. In the end each message that JetStream had confirmed is in the seco
 whose publish had no answer at most once.
 """
 
-import argparse
 import asyncio
 import random
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
 
 import nats
 
 from ackq.client import Admin
 from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import CALM_S, IN, OUT, QueryRun
+from tests.crash.links.fault_run import (
+    CALM_S,
+    IN,
+    OUT,
+    QueryRun,
+    burnt,
+    command_line,
+    delivered,
+    delivered_lines,
+)
 from tests.crash.links.sides import SparkSide
-from tests.crash.links.summary import fault_lines, status
 from tests.fakes.certificates import Authority
-from tests.ports import free_ports
-from tests.wire.links.jetstream.nats_server import PASSWORD, NatsServer, Stream
+from tests.wire.links.jetstream.nats_server import PASSWORD, Stream, cluster
+from tests.wire.links.managed.node import password_file
 
 PREFETCH = 500
 PAUSE_S = 0.02
@@ -41,22 +44,6 @@ AHEAD = 2_000
 SILENT_S = (5, 40)
 ACK_WAIT_S = 10
 _SECOND = 10**9
-
-
-class Delivered(NamedTuple):
-    """The second stream, compared with the confirmed messages; `strange` were never published."""
-
-    confirmed: int
-    unanswered: int
-    there: int
-    lost: int
-    doubled: int
-    strange: int
-
-    @property
-    def wrong(self):
-        """Whether any message is lost, doubled or strange."""
-        return bool(self.lost or self.doubled or self.strange)
 
 
 class Publishing(threading.Thread):
@@ -113,19 +100,8 @@ class Streams(QueryRun):
         self.rng = random.Random(f"{seed} streams")
 
     def build(self, stack):
-        ports, authority = free_ports(6), Authority(self.folder / "authority")
-        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports[3:])
-        self.servers = []
-        for number in range(3):
-            name, listen = f"n{number}", f"127.0.0.1:{ports[3 + number]}"
-            more = f"cluster {{ name: c, listen: {listen}, routes: [{routes}] }}"
-            folder = self.folder / name
-            server = NatsServer(folder, authority, name, more, ports[number], sync=self.sync)
-            self.servers.append(server)
-            server.start()
-            stack.callback(server.kill)
-        for server in self.servers:
-            server.ready()
+        servers = cluster(self.folder, Authority(self.folder / "authority"), sync=self.sync)
+        self.servers = stack.enter_context(servers)
         replicated, window = {"num_replicas": 3}, {"duplicate_window": 600 * _SECOND}
         self.first = Stream(
             self.servers[0], replicated, ack_wait=ACK_WAIT_S * _SECOND, max_ack_pending=2 * PREFETCH
@@ -138,11 +114,8 @@ class Streams(QueryRun):
         with Admin(self.edge.endpoint) as admin:
             for name in (IN, OUT):
                 admin.declare_queue(name)
-        password = self.folder / "password"
-        password.touch(0o600)
-        password.write_text(PASSWORD)
         both = {"protocol": "nats", "broker": f"nats://link@127.0.0.1:{there.port}"}
-        both |= {"password-file": password, "prefetch": PREFETCH}
+        both |= {"password-file": password_file(self.folder, PASSWORD), "prefetch": PREFETCH}
         inbound = {"name": IN, "direction": "in", "queue": IN, "ack": self.ack}
         inbound |= {"broker-queue": f"{self.first.name}/link"}
         outbound = {"name": OUT, "direction": "out", "queue": OUT}
@@ -157,7 +130,8 @@ class Streams(QueryRun):
         """Runs faults for `seconds`; returns the content of the second stream."""
         subject = f"{self.first.name}.x"
         self.burn(Publishing(self.servers, subject, lambda: self.figures["written"]), seconds)
-        return self._delivered()
+        names = self._asked(lambda: self.second.ids)
+        return delivered(names, self.publishing.confirmed, self.publishing.unanswered)
 
     def left_there(self):
         left = self.given_back()
@@ -165,18 +139,6 @@ class Streams(QueryRun):
 
     def given_back(self):
         return self._asked(lambda: self.first.state["messages"])
-
-    def _delivered(self):
-        times = Counter(self._asked(lambda: self.second.ids))
-        known, maybe = self.publishing.confirmed, self.publishing.unanswered
-        return Delivered(
-            len(known),
-            len(maybe),
-            times.total(),
-            len(known - times.keys()),
-            sum(count - 1 for count in times.values()),
-            len(times.keys() - known - maybe),
-        )
 
     # --- faults ---
 
@@ -223,29 +185,15 @@ class Streams(QueryRun):
             time.sleep(0.5)
 
 
-def burn(seed, seconds, folder, ack="settled", *, sync=False):
+def burn(said, seconds, folder):
     """A run; returns (violations, content of the second stream, the run)."""
-    with Streams(seed, Path(folder), ack, sync=sync) as streams:
-        found = streams.run(seconds)
-    return ([f"{found}"] if found.wrong else []) + streams.problems, found, streams
+    return burnt(Streams(said.seed, folder, said.ack, sync=said.sync), seconds)
 
 
-def main(arguments=None):
-    """Runs from the command line; the status is 1 if a message is not there exactly once."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--ack", choices=("settled", "stored"), default="settled")
-    parser.add_argument("--sync", action="store_true", help="servers sync each write")
-    said = parser.parse_args(arguments)
-    print(f"seed {said.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ackq-streams-", ignore_cleanup_errors=True) as folder:
-        seconds = 60 * said.minutes
-        wrong, found, streams = burn(said.seed, seconds, folder, said.ack, sync=said.sync)
-        print(*fault_lines(streams.figures), sep="\n")
-        print(", ".join(f"{name} {value}" for name, value in found._asdict().items()))
-        return status(wrong, Path(folder))
-
+OPTIONS = {
+    "--ack": {"choices": ("settled", "stored"), "default": "settled"},
+    "--sync": {"action": "store_true", "help": "servers sync each write"},
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command_line(__doc__, burn, delivered_lines, OPTIONS))

@@ -63,38 +63,32 @@ def rows(*numbers, ids=True):
     return [(str(number) if ids else None, body_of(number)) for number in numbers]
 
 
+BARE = rows(0, 1, 2, 2, ids=False)
+SAME = [(None, b"same")]
+
+
 @pytest.mark.parametrize(
-    ("found", "lost", "doubled", "wrong"),
+    ("combination", "unknown", "found", "ambiguous", "lost", "doubled", "wrong"),
     [
-        (rows(0, 1, 2), 0, 0, False),
-        (rows(2, 0, 1, 3), 0, 0, False),  # 3 was sent, and not confirmed
-        (rows(0, 2), 1, 0, True),
-        (rows(0, 1, 2, 2), 0, 1, True),
-        (rows(0, 1, 2, 4), 0, 0, True),
-        ([*rows(0, 1), ("2", body_of(1))], 1, 1, True),
-        ([*rows(0, 1), ("2", body_of(2) + b"x")], 0, 0, True),
+        (IDS, 1, rows(0, 1, 2), 9, 0, 0, False),
+        (IDS, 1, rows(2, 0, 1, 3), 9, 0, 0, False),  # 3 was sent, and not confirmed
+        (IDS, 1, rows(0, 2), 9, 1, 0, True),
+        (IDS, 1, rows(0, 1, 2, 2), 9, 0, 1, True),  # whatever number is in doubt
+        (IDS, 1, rows(0, 1, 2, 4), 9, 0, 0, True),
+        (IDS, 1, [*rows(0, 1), ("2", body_of(1))], 9, 1, 1, True),
+        (IDS, 1, [*rows(0, 1), ("2", body_of(2) + b"x")], 9, 0, 0, True),
+        (UNIQUE, 0, BARE, 1, 0, 1, False),  # as many as are in doubt, and no more
+        (UNIQUE, 0, BARE, 0, 0, 1, True),
+        (IDENTICAL, 1, 4 * SAME, 0, 0, 0, False),  # compared by their number
+        (IDENTICAL, 1, 5 * SAME, 0, 0, 1, True),
+        (IDENTICAL, 1, 5 * SAME, 1, 0, 1, False),
+        (IDENTICAL, 0, 2 * SAME, 9, 1, 0, True),
     ],
 )
-def test_messages_with_ids(found, lost, doubled, wrong):
-    """L6: messages with ids arrive once each, whatever number of acknowledgements is in doubt."""
-    verdict = ledger(IDS, unknown=1).verdict(found, 9)
+def test_a_verdict(combination, unknown, found, ambiguous, lost, doubled, wrong):
+    """L6, L7: with ids each message is once; without, doubles are those in doubt at most."""
+    verdict = ledger(combination, unknown=unknown).verdict(found, ambiguous)
     assert (verdict.lost, verdict.doubled, verdict.wrong) == (lost, doubled, wrong)
-
-
-def test_messages_without_ids():
-    """L7: as many doubles are allowed as acknowledgements are in doubt, and no more."""
-    found = rows(0, 1, 2, 2, ids=False)
-    assert not ledger(UNIQUE).verdict(found, 1).wrong
-    assert ledger(UNIQUE).verdict(found, 0).wrong
-
-
-def test_identical_messages():
-    """L7: identical messages are compared by their number."""
-    same = [(None, b"same")]
-    assert not ledger(IDENTICAL, unknown=1).verdict(4 * same, 0).wrong
-    assert ledger(IDENTICAL, unknown=1).verdict(5 * same, 0).wrong
-    assert not ledger(IDENTICAL, unknown=1).verdict(5 * same, 1).wrong
-    assert ledger(IDENTICAL).verdict(2 * same, 9).lost == 1
 
 
 def test_the_lines_sum_up():

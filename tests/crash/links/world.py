@@ -65,7 +65,7 @@ class World(FaultRun):
             side.start()
         if self.spark is not None:
             self.spark.wait_working(CALM_S)
-        Faults(self, self._kinds()).go_on(seconds)
+        Faults(self, self.kinds()).go_on(seconds)
         self.calm()
         publishing.done.set()
         publishing.join(CALM_S)
@@ -111,17 +111,8 @@ class World(FaultRun):
 
     # --- inside ---
 
-    def _kinds(self):
-        """The faults by name."""
-        kinds = {
-            "kill link": self.kill_link,
-            "kill edge": self.kill_edge,
-            "restart edge": self.restart_edge,
-            "kill rabbitmq": self.kill_and_start(self.rabbit),
-            "reset there": self.reset("there"),
-            "reset here": self.reset("here"),
-        }
-        return kinds | ({"kill driver": self.kill_driver} if self.spark is not None else {})
+    def kinds(self):
+        return {**super().kinds(), "kill rabbitmq": self.kill_and_start(self.rabbit)}
 
     def _declare(self):
         connection = self.connect()
