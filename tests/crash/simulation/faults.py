@@ -26,14 +26,15 @@ _MOST_OTHERS = 4
 _STEPS = (0, 3, 20, 100, 400)
 _CHANGES = (
     *("rename", "rename", "unlink", "names", "name", "sync", "write", "resize"),
-    *("syncing", "syncing", "answer", "answer", "answer"),
+    *("syncing", "syncing", "answer", "answer", "answer", "offsets", "offsets", "offsets"),
 )
 # During a sync, answers that do not wait for it have time to arrive; and what was answered must be
-# on disk when the power is cut right after.
+# on disk when the power is cut right after, or when a driver has just written it to its checkpoint.
 _STEPS_BEHIND = {"syncing": 60}
 _FEW_STEPS = 6
+# The run ends at one of so many changes of a kind that follow.
 _MOST_CHANGES = 4
-_MOST_ANSWERS = 16
+_MOST = {"answer": 16, "offsets": 1}
 # After a failed sync the power may be cut before anybody has read the files again.
 _STEPS_OF_A_LOSS = 200
 # A new start may end again within one of these numbers of steps, or after a change that it makes.
@@ -79,9 +80,10 @@ def _end(fault, world):
         process.plan(fault.kind, int(steps * rest))
     else:
         change, rest = _pick(fault.b, _CHANGES)
-        count = int(rest * (_MOST_ANSWERS if change == "answer" else _MOST_CHANGES))
+        count = int(rest * _MOST.get(change, _MOST_CHANGES))
         steps = _STEPS_BEHIND.get(change, _FEW_STEPS)
-        process.plan_at(fault.kind, change, count, int(fault.a * 1000) % steps)
+        kind = "power" if change == "offsets" else fault.kind
+        process.plan_at(kind, change, count, int(fault.a * 1000) % steps)
     if fault.c < _TWICE:
         _end_the_next(fault.c / _TWICE, world)
 

@@ -59,8 +59,8 @@ class Process:
         self._segment_bytes = segment_bytes
         self._planned = self._next = self._watched = self._strike = None
         self._left = 0
-        disk.on_change = self._changed
-        kernel.on_answer = partial(self._changed, "answer")
+        disk.on_change = self.changed
+        kernel.on_answer = partial(self.changed, "answer")
         self.life = None
         self.lives = 0
         # Kept: an object that is collected runs its `finally`.
@@ -122,7 +122,10 @@ class Process:
         self._kernel.alarm_step = self._kernel.steps + 1 + steps
 
     def plan_at(self, kind, change, count, steps):
-        """As `plan`, `steps` steps after the n-th change of the disk of one kind, or "answer"."""
+        """As `plan`, `steps` steps after the n-th change of one kind.
+
+        Kinds: those of the disk, an "answer" at a client, "offsets" in a driver's checkpoint.
+        """
         self._watched, self._left = change, count
         self._strike = partial(self.plan, kind, steps)
 
@@ -139,7 +142,8 @@ class Process:
         self._watched = self._next = None
         self._kernel.alarm_step = self._most_steps
 
-    def _changed(self, change):
+    def changed(self, change):
+        """Ends the current run soon if this is the change that was planned for."""
         if change == self._watched:
             self._left -= 1
             if self._left < 0:

@@ -93,7 +93,7 @@ class World:
             (snapshot, "_SLICE_S", chance.choice((-1.0, 0.003))),
             (group_commit, "_QUICK_SYNCS", lone.choice((1, 1, 8))),
         )
-        if lone.random() < 1 / 2:
+        if lone.random() < 1 / 4:
             self._others += ((Engine, "_write", _write_lone), (group_commit, "_QUICK_S", 1.0))
         # Turns of the broker's loop so long that several publishers' messages arrive in one.
         turn_s = self.random("turns").choice((0.0, 0.02, 0.2))

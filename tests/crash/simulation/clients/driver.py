@@ -278,6 +278,8 @@ class Driver:
         if self.query_id != query.query_id or len(files.offsets) != self.batch:
             raise Cut("another driver wrote this file")
         query.files = files._replace(offsets=(*files.offsets, (self.incarnation, self.end)))
+        if self.start < self.end:
+            query.world.process.changed("offsets")
         return self._fetch if self.start < self.end else self._report
 
     async def _report(self):
