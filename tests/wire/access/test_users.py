@@ -20,11 +20,17 @@ def opened(client):
 
 
 def publishes(client, refusal):
-    """Whether a client can open a publisher; False if it is refused with this error."""
+    """Whether a client can open a publisher; False if it is refused with this error.
+
+    An opening that a change of its user ends (A1) is repeated, as clients do.
+    """
     try:
         return opened(client)
     except grpc.RpcError as failed:
-        if isinstance(error_of(failed)[0], refusal):
+        error = error_of(failed)[0]
+        if isinstance(error, errors.BrokerUnavailableError):
+            return publishes(client, refusal)
+        if isinstance(error, refusal):
             return False
         raise
 
