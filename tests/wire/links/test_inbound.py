@@ -51,12 +51,12 @@ def drained(edge, accepting, count):
     assert edge.total == 0
 
 
-def finished(link, rabbit, edge, accepting, count):
-    """Accepts all: each message came once and in order, and RabbitMQ has none left."""
+def finished(link, rabbit, edge, accepting, count, *, in_order=True):
+    """Accepts all: each message came once, in order if asked, and RabbitMQ has none left."""
     drained(edge, accepting, count)
     assert link.stop() == 0
     assert rabbit.ready == 0
-    assert accepting.ids == list(range(count))
+    assert (accepting.ids if in_order else sorted(accepting.ids)) == list(range(count))
 
 
 def events(link, name):
@@ -208,13 +208,16 @@ def test_faults_of_others(classic, edge, broker, links, relay_to, struck, accept
 
 
 def test_rabbitmq_is_killed(rabbit, rabbitmq_dialect, edge, links, hasty, accepting):
-    """L10, L17: messages whose acks RabbitMQ lost in a kill are redelivered and matched."""
+    """L10, L17: messages whose acks RabbitMQ lost in a kill are redelivered and matched.
+
+    L8: those of a quorum queue that were on their way may come after newer ones.
+    """
     count = 300
     rabbit.publish(range(count))
     link = inbound(links, rabbit, edge, env=hasty)
     take(accepting, count // 3)
     rabbitmq_dialect.crash()
-    finished(link, rabbit, edge, accepting, count)
+    finished(link, rabbit, edge, accepting, count, in_order=rabbit.kind == "classic")
 
 
 def test_a_queue_that_is_deleted(classic, edge, links):
