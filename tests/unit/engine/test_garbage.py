@@ -62,7 +62,7 @@ def test_objects_are_not_left_out_because_calls_leave_garbage(broker):
     for _ in range(3 * garbage._YOUNG_OBJECTS):
         circle = []
         circle.append(circle)
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_garbage_among_it_is_found_in_a_quiet_time(broker):
@@ -74,14 +74,13 @@ def test_garbage_among_it_is_found_in_a_quiet_time(broker):
     dropped = Dropped()
     dropped.itself = dropped
     gc.collect()
-    known = gc.get_freeze_count()
+    found = weakref.ref(dropped)
     del dropped
     gc.collect()
-    assert gc.get_freeze_count() >= known - 1
+    assert found() is not None
     broker.now += garbage._APART_S
     broker.collector.poll()
-    gc.unfreeze()
-    assert not [each for each in gc.get_objects() if type(each).__name__ == "Dropped"]
+    assert found() is None
 
 
 def test_when_nobody_is_kept_waiting(broker, walked):
