@@ -157,6 +157,11 @@ class World:
         self.kernel.loops.remove(loop)
 
     @property
+    def retention_ends(self):
+        """Whether retention may end early: where room is short, or by a clock that is set."""
+        return any(fault.kind in ("room", "full", "clock") for _, fault in self.faults)
+
+    @property
     def clock_jumps(self):
         """Whether a fault of this world sets the machine's clock."""
         return any(fault.kind == "clock" for _, fault in self.faults)

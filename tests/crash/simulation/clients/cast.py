@@ -59,7 +59,12 @@ class Cast:
         self._queues = [
             QueueRules("dead"),
             QueueRules("orders", dead="dead", limit=rng.choice((0, 1, 2)), delay_ms=delay_ms),
-            QueueRules("plain", max_length=rng.choice((0, 0, 12)), retains=self._retaining),
+            QueueRules(
+                "plain",
+                max_length=rng.choice((0, 0, 12)),
+                retains=self._retaining,
+                gives_way=self._world.retention_ends,
+            ),
             QueueRules("out"),
             QueueRules("memory", durable=False),
             QueueRules("loose", loose=True),

@@ -102,9 +102,7 @@ class Query(Client):
         self.timeout_ms = timeout_ms
         # From a generator of its own, so that the worlds of all seeds stay as they were.
         self.retain_ms = 3_600_000 if world.random("retain").random() < _RETAINING else 0
-        # Retention ends where room is short, and when a time has passed.
-        ends = any(fault.kind in ("room", "full", "clock") for _, fault in world.faults)
-        self.retains = None if self.retain_ms and ends else self.retain_ms > 0
+        self.retains = None if self.retain_ms and world.retention_ends else self.retain_ms > 0
         self.mortality = 1
         self.alone, self.refreshes = False, 0
         self.purged = []

@@ -75,6 +75,7 @@ class QueueRules:
         max_length: Bound on its length; 0: none.
         loose: Consumers without acks take from it (C10).
         retains: It retains what channels accept (S13), for longer than a world lasts.
+        gives_way: What it retains may end sooner.
     """
 
     name: str
@@ -85,6 +86,7 @@ class QueueRules:
     max_length: int = 0
     loose: bool = False
     retains: bool = False
+    gives_way: bool = False
 
 
 @dataclass(eq=False, slots=True)

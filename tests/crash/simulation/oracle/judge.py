@@ -198,11 +198,12 @@ class Judge:
         return found if inside and what.retains and certain else [*found, state]
 
     def _rewind_queue(self, state, _):
-        """S14: a retained message that a channel accepted is ready again."""
+        """S14: a message that a channel accepted is ready again, if it still is retained."""
         if state.place != GONE or not state.taken:
             return (state,)
         again = state._replace(place=HOME, waits=False, mark=-1, taken=False)
-        return (again._replace(deliveries=state.deliveries + 1),)
+        again = again._replace(deliveries=state.deliveries + 1)
+        return (again, state._replace(taken=False)) if self._queue.gives_way else (again,)
 
     def _delete(self, state, operation):
         """Q4: the queue is deleted; a held message stays with its holder."""
