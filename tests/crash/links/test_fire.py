@@ -77,7 +77,7 @@ SAME = [(None, b"same")]
         (IDS, 1, rows(0, 1, 2, 4), 9, 0, 0, True),
         (IDS, 1, [*rows(0, 1), ("2", body_of(1))], 9, 1, 1, True),
         (IDS, 1, [*rows(0, 1), ("2", body_of(2) + b"x")], 9, 0, 0, True),
-        (UNIQUE, 0, BARE, 1, 0, 1, False),  # as many as are in doubt, and no more
+        (UNIQUE, 0, BARE, 1, 0, 1, False),  # one doubled message, one acknowledgement in doubt
         (UNIQUE, 0, BARE, 0, 0, 1, True),
         (IDENTICAL, 1, 4 * SAME, 0, 0, 0, False),  # compared by their number
         (IDENTICAL, 1, 5 * SAME, 0, 0, 1, True),

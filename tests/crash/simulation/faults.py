@@ -82,6 +82,7 @@ def _end(fault, world):
         change, rest = _pick(fault.b, _CHANGES)
         count = int(rest * _MOST.get(change, _MOST_CHANGES))
         steps = _STEPS_BEHIND.get(change, _FEW_STEPS)
+        # A kill loses nothing that was written.
         kind = "power" if change == "offsets" else fault.kind
         process.plan_at(kind, change, count, int(fault.a * 1000) % steps)
     if fault.c < _TWICE:

@@ -300,8 +300,8 @@ def test_a_newer_stream_takes_the_channel_over(client):
             newer.settled(newer.settle(1))
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["gone", "declared again"])
-def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client, anew):
+@pytest.mark.parametrize("declared", [False, True], ids=["gone", "declared again"])
+def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client, declared):
     """C11, Q1, Q4: a queue deleted during a cut ends its consumer alone, also if it is repeated.
 
     A cancelled consumer does not resume on a new queue of the same name.
@@ -312,7 +312,7 @@ def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client, anew):
         channel.subscribe("me")
         channel.quiet()
         client.delete(force=True)
-        if anew:
+        if declared:
             client.declare()
             client.publish(b"b")
         with client.resume(channel) as resumed:
@@ -322,7 +322,7 @@ def test_a_consumer_whose_queue_went_during_a_cut_is_cancelled(client, anew):
             assert resumed.answer("cancelled").consumer == "me"
             resumed.quiet()
             resumed.settled(resumed.settle(1))
-            if anew:
+            if declared:
                 resumed.subscribe("you")
                 assert bodies(resumed.deliveries(1)) == [b"b"]
 
