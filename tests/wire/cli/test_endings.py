@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from subprocess import PIPE
 
 import pytest
@@ -22,11 +23,16 @@ def filled(orders, run):
     return orders
 
 
+@contextmanager
 def started(endpoint, *arguments):
-    """Starts a command whose input and outputs are pipes."""
-    return subprocess.Popen(
+    """A running command whose input and outputs are pipes; it is killed at the end of the block."""
+    with subprocess.Popen(
         command(endpoint, *arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_administration_loads_no_arrow(endpoint):
