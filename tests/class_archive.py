@@ -23,34 +23,42 @@ def java_options(use: Path = PATH) -> str:
 
 
 def start_making() -> subprocess.Popen[bytes] | None:
-    """Starts a process that makes the archive; None if there is one."""
-    if PATH.exists():
+    """Starts a process that makes the archive; None if there is one.
+
+    The query of that process downloads Delta to the machine. Where it is not there yet, this waits
+    for the process: Spark sessions of several workers would fail if they downloaded it at one time.
+    """
+    has_delta = any(Path.home().glob(".ivy2*/jars/io.delta_delta-spark_*"))
+    if PATH.exists() and has_delta:
         return None
-    return subprocess.Popen(
+    making = subprocess.Popen(
         [sys.executable, "-m", "tests.class_archive"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    if not has_delta:
+        making.wait()
+    return making
 
 
 def make() -> None:
     """Makes the archive in a new file, and puts it in its place when it is whole."""
+    from tests import ivy  # imports PySpark, which is slow
+
     with tempfile.TemporaryDirectory(dir=PATH.parent) as folder:
         made = Path(folder) / PATH.name
         options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={made}"
-        # The JVM writes the archive when Python has ended, and closes its output then.
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                f"from tests import class_archive; class_archive.load({folder!r})",
-            ],
-            env={**os.environ, "SPARK_SUBMIT_OPTS": options},
-            stdout=subprocess.PIPE,
-            check=True,
-        )
+        code = f"from tests import class_archive; class_archive.load({folder!r})"
+        with ivy.alone():
+            # The JVM writes the archive when Python has ended, and closes its output then.
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env={**os.environ, "SPARK_SUBMIT_OPTS": options},
+                stdout=subprocess.PIPE,
+                check=True,
+            )
         made.replace(PATH)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyspark
@@ -51,6 +53,17 @@ def classpath(coordinates: Sequence[str], alone: Sequence[str] = ()) -> str:
         return os.pathsep.join(_run(["-ivy", str(module)], folder, what))
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Keeps other test processes of this user from Ivy's caches for the block.
+
+    Two downloads of one jar at one time write the same file, and both fail.
+    """
+    with Path(tempfile.gettempdir(), f"ackq-ivy-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _resolved(coordinate: str, *, dependencies: bool) -> list[str]:
     arguments = ["-dependency", *coordinate.split(":")]
     if not dependencies:
@@ -65,14 +78,15 @@ def _run(arguments: list[str], folder: str, what: str) -> list[str]:
     settings.write_text(_SETTINGS.format(folder), "utf-8")
     command = ["java", "-jar", str(ivy), "-settings", str(settings), "-warn"]
     command += ["-confs", "default", "-cachepath", str(paths)]
-    done = subprocess.run(
-        [*command, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        cwd=folder,
-    )
+    with alone():
+        done = subprocess.run(
+            [*command, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            cwd=folder,
+        )
     if done.returncode or not paths.exists() or not paths.read_text("utf-8").strip():
         raise RuntimeError(
             f"Ivy found no {what}; it needs Maven Central the first time:\n"
