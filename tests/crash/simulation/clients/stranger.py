@@ -149,6 +149,9 @@ class Stranger(Troublemaker):
             await self.call("CommitBatch", commit)
         elif kind == "abort":
             await self.call("AbortBatch", publishing_pb2.AbortBatchRequest(**which))
+            listed = await self.call("ListWriters", publishing_pb2.ListWritersRequest())
+            if info.writer not in {each.writer for each in listed.writers}:
+                return  # its owner had it forgotten meanwhile: there was nothing to abort
         else:
             stream = self.open("Stage")
             opening = publishing_pb2.StageOpen(stage_id=self.token(), run_id="strange", **which)
