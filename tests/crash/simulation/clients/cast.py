@@ -30,6 +30,20 @@ _REWOUND = 1 / 5
 _RETAINING = 1 / 8
 # How often such a query is refreshed.
 _REFRESHES = 4
+# Share of the other worlds where a query has a longer life, alone or with one other client: an
+# operator who settles its leases, a consumer of its queue, or nobody while batches have no rows.
+_FOCUSED = 1 / 8
+_FOCI = {"settled": ["query", "operator"], "shared": ["consumer", "query"], "empty": ["query"]}
+
+
+class _Late(Consumer):
+    """A consumer that leaves the first messages to a query."""
+
+    windows = (1, 2)
+
+    async def work(self):
+        await self.pause(20.0)
+        await super().work()
 
 
 class Cast:
@@ -47,6 +61,7 @@ class Cast:
         self._prepare()
         self.clients = []
         self._query = None
+        self._focus = ""
         self._choose()
         if world.users is not None:
             self._add_stranger()
@@ -88,11 +103,9 @@ class Cast:
         if rng.random() < (0.2 if world.users is None else 0.5):
             # A query takes many steps: now and then it runs without other clients.
             chosen = ["query", rng.choice(kinds[2:])]
-        self._rewound = world.random("rewound").random() < _REWOUND
-        if self._rewound or self._retaining:
-            # Longer than faults come: messages are accepted, rewound, and read again.
-            reader = "query" if self._rewound else "consumer"
-            chosen, world.seconds = [reader, "operator"], 3 * world.seconds
+        chosen = self._of_long_life() or chosen
+        if self._focus:
+            routes, ttl_ms = routes[1:2], 0
         # The rows of a batch are the same only if they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
         publishers = [
@@ -120,6 +133,21 @@ class Cast:
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
 
+    def _of_long_life(self):
+        """Kinds of clients for a world that lasts longer than faults come; empty for another."""
+        world = self._world
+        self._rewound = world.random("rewound").random() < _REWOUND
+        if self._rewound or self._retaining:
+            # Messages are accepted, rewound, and read again.
+            world.seconds *= 3
+            return ["query" if self._rewound else "consumer", "operator"]
+        focus = world.random("focus")
+        if focus.random() >= _FOCUSED:
+            return []
+        self._focus = focus.choice(list(_FOCI))
+        world.seconds *= 10
+        return _FOCI[self._focus]
+
     def _crowd(self, routes):
         """Some publishers of single messages, from a generator of their own as well."""
         if self._world.random("crowd").random() >= _CROWDS:
@@ -141,20 +169,22 @@ class Cast:
         for number in range(self._rng.choice((1, 2))):
             outcomes = self._rng.choice(_OUTCOMES)
             queues = self._rng.choice((["orders"], ["orders", "plain"], ["plain", "dead"]))
-            queues = ["plain"] if self._retaining else queues
-            self._add(Consumer(self._world, self.oracle, f"c{number}", queues, outcomes))
+            queues = ["plain"] if self._retaining or self._focus else queues
+            kind = _Late if self._focus else Consumer
+            self._add(kind(self._world, self.oracle, f"c{number}", queues, outcomes))
 
     def _add_query(self):
         rng = self._rng
-        target = rng.choice(("out", ""))
+        target = "" if self._focus else rng.choice(("out", ""))
         # A sink's content cannot be compared with a batch that has holes: that is at least once.
         timeout_ms = 0 if target or self._rewound else rng.choice((0, 100, 300))
+        timeout_ms = {"": timeout_ms, "shared": 300}.get(self._focus, 0)
         self._query = Query(
             self._world,
             self.oracle,
             "query",
             "session",
-            rng.choice(("orders", "orders", "plain")),
+            "plain" if self._focus else rng.choice(("orders", "orders", "plain")),
             target,
             rng.choice((1, 2, 5)),
             settles=not timeout_ms and rng.random() < (0.3 if self._world.users is None else 0.8),
@@ -165,6 +195,11 @@ class Cast:
             self._query.alone = True
             self._query.limit = self._world.random("limit").choice((2, 5, 20))
             self._query.refreshes = _REFRESHES if self._query.retain_ms else 0
+        if self._focus == "empty":
+            # Messages are left for a batch that was without rows, should it be planned again.
+            self._query.empty, self._query.limit = 0.5, 1
+        elif self._focus == "shared":
+            self._query.naps, self._query.limit = 0.4, 5
         self._add(self._query)
 
     def _add_writer(self):
@@ -182,6 +217,8 @@ class Cast:
             some = [*some, "settle", "settle", "settle"]
         if self._rewound:
             some = ["rewind", "rewind"]
+        elif self._focus:
+            some = ["settle"]
         elif self._query is not None:
             some = [*some, "rewind", "rewind"]
         elif self._retaining:

@@ -51,7 +51,7 @@ class Driver:
                 raise Killed
             if self._step == self._write and self.batch and self.query.refreshes:
                 self._refresh(0.3)
-            if self.query.timeout_ms and self._rng.random() < 0.1:
+            if self.query.timeout_ms and self._rng.random() < self.query.naps:
                 # Long enough for its lease to be requeued (S5).
                 await self.query.pause(6.0)
             elif self._rng.random() < 0.3:
@@ -182,7 +182,7 @@ class Driver:
         begun = self.oracle.now()
         accepting = self._accepting()
         # Spark plans a batch without rows for a watermark, or for another source.
-        empty = self.batch > 0 and self._rng.random() < 0.2
+        empty = self.batch > 0 and self._rng.random() < query.empty
         request = self._advance_request(
             wait_ms=500 if self._rng.random() < 0.3 else 0, min_messages=1_000 if empty else 0
         )
@@ -296,9 +296,12 @@ class Driver:
         return self._run_empty
 
     async def _run_empty(self):
-        """The sink takes a batch without rows: later it would skip rows under that id."""
+        """The sink takes a batch without rows: later it would skip rows under that id.
+
+        If its offsets with rows were lost, these were never accepted, and it takes none of them.
+        """
         if (self.query_id, self.batch) in self.query.reported:
-            self.oracle.rows((self.query_id, self.batch), ())
+            self.oracle.without_rows((self.query_id, self.batch))
         return self._commit
 
     async def _attach(self):
@@ -405,6 +408,8 @@ class Driver:
             seen = self._with_holes(lease, seen, begun)
         self.oracle.rows((self.query_id, self.batch), seen)
         self.oracle.rows((self.incarnation, self.end), seen)
+        for row in rows:
+            self.oracle.not_accepted(row, begun)
         if lease.rows is not None:
             self.oracle.figures["leases read again"] += 1
             return
@@ -412,10 +417,10 @@ class Driver:
         lease.rows, lease.start = seen, self.start
         lease.begun = self.oracle.now()
         hold = query.hold(self.incarnation, self.end)
-        begun = self.oracle.begun(self.incarnation)
+        since = self.oracle.begun(self.incarnation)
         self.oracle.in_lease_order(rows)
         for row in rows:
-            message = self.oracle.delivered(row, row.queue, hold, begun)
+            message = self.oracle.delivered(row, row.queue, hold, since)
             if message is not None:
                 lease.holds.append((hold, message, row.tag))
         query.read(lease)

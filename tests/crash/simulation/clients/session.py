@@ -74,6 +74,8 @@ class Query(Client):
         purged: The instants at which answered purges of its queue were called; `may_be_purged`: one
             was called.
         mortality: Factor of the chance that a driver is killed before a step.
+        empty: The chance that a batch is planned without rows.
+        naps: The chance that a driver with a session timeout pauses for long before a step.
         alone: Whether nobody else reads its queue.
         refreshes: How often it may still begin with a new checkpoint without need (K15).
         retains: Whether they certainly are retained; None: not known.
@@ -104,6 +106,7 @@ class Query(Client):
         self.retain_ms = 3_600_000 if world.random("retain").random() < _RETAINING else 0
         self.retains = None if self.retain_ms and world.retention_ends else self.retain_ms > 0
         self.mortality = 1
+        self.empty, self.naps = 0.2, 0.1
         self.alone, self.refreshes = False, 0
         self.purged = []
         # The incarnation that was opened last with a rewind, and the one that it replaced.

@@ -179,6 +179,18 @@ class Oracle:
         for message in self._messages.values():
             message.operations = [each for each in message.operations if id(each) not in gone]
 
+    def not_accepted(self, row, instant):
+        """S5: no channel accepted a row's message for good, answered before this instant."""
+        message = self.message(row.queue, row.name, row.headers)
+        accepted = message is not None and any(
+            each.kind == "settle"
+            and each.ret < instant
+            and each.what[1:] == ("accepted",)
+            and not isinstance(each.what[0].owner, str)  # which is a session's
+            for each in message.operations
+        )
+        self.check(not accepted or message.queue.retains, f"S5: a lease has the accepted {message}")
+
     def may_release(self, owner, instant, *, lost=True):
         """Records the first instant at which an owner may have given back its messages.
 
@@ -221,6 +233,10 @@ class Oracle:
         """K2, S1: a batch that is run again has the same rows."""
         known = self._rows.setdefault(key, rows)
         self.check(known == rows, f"K2: batch {key} read {rows}, and before {known}")
+
+    def without_rows(self, key):
+        """S11: a batch that was run without rows never comes to have any."""
+        self._rows.setdefault(key, ())
 
     def in_lease_order(self, rows):
         """S1, P12: a lease has the messages of each queue in their order."""
