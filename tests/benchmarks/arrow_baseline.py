@@ -7,14 +7,10 @@ runs on Spark 4.0 and 4.1, too.
 
 # ruff: noqa: N802, N803 - the method names are Spark's
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -23,11 +19,9 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
 
 from ackq.spark.engine import (
     ReadAllAvailable,
-    ReadLimit,
     StreamArrowWriter,
     SupportsTriggerAvailableNow,
     arrow_schema,
@@ -38,24 +32,25 @@ FORMAT = "arrow_baseline"
 _tasks = itertools.count(1)
 
 
-def spare_collector() -> None:
+def spare_collector():
     """Freezes imported objects at a worker's second task, so that later collections skip them."""
     if next(_tasks) == 2:
         gc.freeze()
 
 
 @functools.cache
-def arrow_batch(schema: pa.Schema, rows: int, body_bytes: int) -> pa.RecordBatch:
+def arrow_batch(schema, rows, body_bytes):
     """Rows as the ackq source yields them; made once per worker, so that they cost nothing."""
-    values: dict[str, Any] = {
-        "body": [bytes(body_bytes)] * rows,
-        "headers": [{}] * rows,
-        "published_at": [1_700_000_000_000_000] * rows,
-        "delivery_tag": range(1, rows + 1),
-        "queue": ["benchmark"] * rows,
-        "redelivered": [False] * rows,
-        "delivery_count": [1] * rows,
+    values = {
+        "body": bytes(body_bytes),
+        "headers": {},
+        "published_at": 1_700_000_000_000_000,
+        "queue": "benchmark",
+        "redelivered": False,
+        "delivery_count": 1,
     }
+    values = {name: [value] * rows for name, value in values.items()}
+    values["delivery_tag"] = range(1, rows + 1)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(values[field.name], field.type)
@@ -67,6 +62,19 @@ def arrow_batch(schema: pa.Schema, rows: int, body_bytes: int) -> pa.RecordBatch
     )
 
 
+def read(spark, load, columns, at_once, partitions, **more):
+    """A stream of prepared rows in memory, in as many micro-batches as the load has."""
+    options = {
+        "batches": load.batches + load.skipped,
+        "rowsPerBatch": load.rows,
+        "rowsPerArrowBatch": at_once,
+        "bodyBytes": load.size,
+        "partitions": partitions,
+        **more,
+    }
+    return spark.readStream.format(FORMAT).options(**options).schema(columns).load()
+
+
 class Baseline(DataSource):
     """A read takes `batches`, `rowsPerBatch`, `rowsPerArrowBatch`, `bodyBytes` and `partitions`.
 
@@ -74,16 +82,16 @@ class Baseline(DataSource):
     """
 
     @classmethod
-    def name(cls) -> str:
+    def name(cls):
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self):
         return "body BINARY"
 
-    def streamReader(self, schema: StructType) -> MemoryReader:
+    def streamReader(self, schema):
         return MemoryReader(schema, {name: int(value) for name, value in self.options.items()})
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DiscardWriter:  # noqa: ARG002, FBT001
+    def streamWriter(self, schema, overwrite):  # noqa: ARG002
         return DiscardWriter(lean="lean" in self.options)
 
 
@@ -97,27 +105,27 @@ class Rows(InputPartition):
 class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Yields one prepared batch repeatedly."""
 
-    def __init__(self, schema: StructType, options: dict[str, int]) -> None:
+    def __init__(self, schema, options):
         self._schema = arrow_schema(schema)
         self._options = options
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self):
         return {"batch": 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self):
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self):
         """Does nothing: the end is known from the options."""
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002
+    def latestOffset(self, start, limit):  # noqa: ARG002
         return {"batch": min(start["batch"] + 1, self._options["batches"])}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start, end):
         parts, rows = self._options["partitions"], self._options["rowsperbatch"]
         return [] if start == end else [Rows(rows // parts) for _ in range(parts)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition):
         assert isinstance(partition, Rows)
         if "lean" in self._options:
             spare_collector()
@@ -130,18 +138,18 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class DiscardWriter(StreamArrowWriter):
     """Takes every batch and keeps none."""
 
-    def __init__(self, *, lean: bool) -> None:
+    def __init__(self, *, lean):
         self._lean = lean
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator):
         if self._lean:
             spare_collector()
         for _ in iterator:
             pass
         return WriterCommitMessage()
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages, batchId):
         """Does nothing: no rows are kept."""
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages, batchId):
         """Does nothing: no rows are kept."""

@@ -1,77 +1,63 @@
 """Spark's Kafka source and sink, and both in one query, as the anchors of ackq's.
 
 Invariant: all queries have the same session, columns, rows per micro-batch and tasks; ackq syncs
-confirmed messages, and each comparison says whether Kafka did.
+confirmed messages, and each comparison says whether Kafka did. A relay moves only bodies: ackq's
+exactly once, Kafka's at least once.
 """
 
-from __future__ import annotations
-
-import argparse
-import functools
-from collections.abc import Iterator
+from functools import partial
 
 import bench_sink
 import bench_source
 import harness
 import kafka_sides
-import relays
 import spark_harness
-from harness import Comparison
-from kafka_sides import Kafka
-from spark_harness import Load
 
 HELP = "source, sink and relay as ratios to Spark's Kafka connector with a real broker"
-PARTS = ("source", "sink", "relay")
+OPTIONS = {**spark_harness.BATCHES, **spark_harness.BATCH_BYTES}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    spark_harness.add_batches(parser)
-    spark_harness.add_batch_bytes(parser)
-    parser.add_argument(
-        "--parts",
-        type=lambda text: text.split(","),
-        default=PARTS,
-        help=f"which, separated by commas ({','.join(PARTS)})",
-    )
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+def run(args, endpoint):
     """Comparisons per body size, size of a micro-batch, and part."""
-    measured = {"source": sources, "sink": sinks, "relay": relays.compare}
     with kafka_sides.running() as kafka:
         for load in spark_harness.loads(args):
-            for part in args.parts:
-                yield from measured[part](kafka, load, endpoint, args.repetitions)
+            spark = kafka.spark
+            write = partial(kafka.sink, bench_sink.made_rows(spark, load), load.batches)
+            with kafka.topic() as topic:
+                kafka.fill(topic, load.total, load.size)
+                move = partial(kafka.relay, topic, load.rows, load.batches)
+                for part, ours, anchors in (
+                    (
+                        "source",
+                        bench_source.from_queue,
+                        {"Kafka": partial(kafka.source, topic, load.rows, load.batches)},
+                    ),
+                    (
+                        "sink",
+                        bench_sink.to_queue,
+                        {
+                            "Kafka": write,
+                            "Kafka tuned": partial(write, kafka_sides.TUNED),
+                            "Kafka tuned, flushed": partial(write, kafka_sides.TUNED, flush=True),
+                        },
+                    ),
+                    (
+                        "relay",
+                        relay,
+                        {"Kafka tuned": move, "Kafka tuned, flushed": partial(move, flush=True)},
+                    ),
+                ):
+                    yield from harness.compare(
+                        {**anchors, "ackq": partial(ours, spark, load, endpoint)},
+                        harness.against("ackq", anchors, f"{part}, {load.name}"),
+                        args.reps,
+                    )
 
 
-def sources(kafka: Kafka, load: Load, endpoint: str, repetitions: int) -> list[Comparison]:
-    """Reads a queue and a topic into Spark's no-op sink."""
-    with kafka.topic() as topic:
-        kafka.fill(topic, load.total, load.size)
-        return harness.compare(
-            {
-                "Kafka": functools.partial(kafka.source, topic, load.rows, load.batches),
-                "ackq": functools.partial(
-                    bench_source.from_queue,
-                    kafka.spark,
-                    load,
-                    endpoint,
-                    bench_source.COLUMNS,
-                ),
-            },
-            harness.against("ackq", ["Kafka"], f"source, {load.name}"),
-            repetitions,
-        )
-
-
-def sinks(kafka: Kafka, load: Load, endpoint: str, repetitions: int) -> list[Comparison]:
-    """Writes rows made by the JVM to a queue and to topics."""
-    made = bench_sink.made_rows(kafka.spark, load)
-    anchors = kafka_sides.sinks(kafka, made, load.batches)
-    ours = functools.partial(bench_sink.to_queue, kafka.spark, load, endpoint)
-    return harness.compare(
-        {**anchors, "ackq": ours},
-        harness.against("ackq", anchors, f"sink, {load.name}"),
-        repetitions,
-    )
+def relay(spark, load, endpoint):
+    """Moves a queue with exactly the rows of the run to another, exactly once."""
+    with harness.queue(endpoint) as source, harness.queue(endpoint) as target:
+        harness.fill(endpoint, source, rows=load.total, size=load.size)
+        rows = spark_harness.read(spark, load, endpoint, source, "body BINARY")
+        options = {"endpoint": endpoint, "queue": target}
+        return spark_harness.measure(rows, "ackq", options, load.batches)

@@ -5,16 +5,10 @@ for the objects of measurement. `idle` is a load that leaves all of them waiting
 fractions of the rate that the same path reached flat out, in the same repetition.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
-import functools
 import json
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import harness
@@ -25,92 +19,59 @@ import pyarrow.parquet as pq
 import spark_harness
 import synced_round_trip
 from harness import Figures
-from pyspark.sql import SparkSession
 
 HELP = "delays publish to confirm, to a consumer and to a row in Delta: p50, p99, p99.9"
-PARTS = ("messages", "immediately", "delta")
+OPTIONS = {"sizes": ([100], "body sizes"), "seconds": (10.0, "of each load")}
 IDLE = 100
-LOADS = {"at half": 0.5, "at 90 %": 0.9}
 IMMEDIATE = 5_000
 FLAT_OUT = 20_000
 FLAT_OUT_DELTA = 1_000_000
 WARM_UP = 5
-PERCENTILES = (50, 99, 99.9)
 _TIMEOUT_S = 300
 _POLL_S = 0.05
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options for the parts and the length of a load."""
-    parser.set_defaults(sizes=[100])
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each load (10)")
-    parser.add_argument(
-        "--parts",
-        type=lambda text: text.split(","),
-        default=list(PARTS),
-        help=f"which, separated by commas ({','.join(PARTS)})",
-    )
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:
+def run(args, endpoint):
     """Figures for each body size, part and load."""
-    measured = {"messages": messages, "immediately": immediately, "delta": delta}
-    for part in args.parts:
-        for size in args.sizes:
-            found: dict[str, Figures] = {}
-            with measured[part](args, endpoint, size) as repeat:
-                for _ in range(args.repetitions):
-                    for title, (unit, values) in repeat():
-                        found.setdefault(title, Figures(title, unit)).add(values)
-                        print(title, {name: round(value, 3) for name, value in values.items()})
+    for size in args.sizes:
+        for part in (messages, delta):
+            found = {}
+            for title, unit, values in part(args, endpoint, size):
+                found.setdefault(title, Figures(f"{title}, {size:,} B", unit)).add(values)
+                print(title, {name: round(value, 3) for name, value in values.items()}, flush=True)
             yield from found.values()
 
 
-def percentiles(name: str, delays_ns: np.ndarray) -> dict[str, float]:
+def percentiles(delays_ns, name):
     """Milliseconds, by name and percentile."""
-    cuts = np.percentile(delays_ns, PERCENTILES) / 1e6
-    return {f"{name} p{at:g}": float(cut) for at, cut in zip(PERCENTILES, cuts, strict=True)}
+    return harness.percentiles((delays_ns / 1e9).tolist(), name)
+
+
+def loads(title, rate, seconds, send):
+    """The delays at each load: idle, and fractions of a rate."""
+    for name, each in ((f"idle, {IDLE}/s", IDLE), ("at half", rate / 2), ("at 90 %", 0.9 * rate)):
+        yield f"{title}{name}", "ms", send(each, int(each * seconds))[1]
 
 
 # --- confirms and a consumer ---
 
-Repetition = Iterator[tuple[str, tuple[str, dict[str, float]]]]
 
-
-@contextlib.contextmanager
-def messages(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
-    """Single publishes, measured to their confirms and to a callback."""
+def messages(args, endpoint, size):
+    """Single publishes, to their confirms and to a callback; also with confirms at once."""
     with synced_round_trip.running() as port:
-        yield functools.partial(_messages, args, endpoint, size, port)
+        for _ in range(args.reps):
+            times_s = []
+            synced_round_trip.each(port, 1000, bytes(size), times_s)
+            yield "synced round trip", "ms", harness.percentiles(times_s, "answer")
+            rate, _ = singly(endpoint, size, 0, FLAT_OUT)
+            yield "flat out", "messages/s", {"publish to callback": rate}
+            yield from loads("", rate, args.seconds, lambda *load: singly(endpoint, size, *load))
+            count = int(IMMEDIATE * args.seconds)
+            _, delays = singly(endpoint, size, IMMEDIATE, count, "immediately")
+            yield f"ack_immediately, {IMMEDIATE:,}/s", "ms", delays
 
 
-def _messages(args: argparse.Namespace, endpoint: str, size: int, port: int) -> Repetition:
-    times_s: list[float] = []
-    synced_round_trip.each(port, 1000, bytes(size), times_s)
-    trip = percentiles("synced round trip", np.array(times_s) * 1e9)
-    rate, _ = singly(endpoint, size, 0, FLAT_OUT)
-    yield f"flat out, {size:,} B", ("messages/s", {"publish to callback": rate})
-    for name, each in {"idle": IDLE, **{key: part * rate for key, part in LOADS.items()}}.items():
-        _, delays = singly(endpoint, size, each, int(each * args.seconds))
-        label = f"{name}, {each:,.0f}/s" if name == "idle" else name
-        yield f"{label}, {size:,} B", ("ms", {**delays, **(trip if name == "idle" else {})})
-
-
-@contextlib.contextmanager
-def immediately(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
-    """Single publishes that ask for their confirm at once."""
-    yield functools.partial(_immediately, args, endpoint, size)
-
-
-def _immediately(args: argparse.Namespace, endpoint: str, size: int) -> Repetition:
-    count = int(IMMEDIATE * args.seconds)
-    _, delays = singly(endpoint, size, IMMEDIATE, count, "immediately")
-    yield f"ack_immediately, {IMMEDIATE:,}/s, {size:,} B", ("ms", delays)
-
-
-def singly(
-    endpoint: str, size: int, rate: float, count: int, how: str = "shared"
-) -> tuple[float, dict[str, float]]:
+def singly(endpoint, size, rate, count, how="shared"):
     """Publishes `count` single messages; returns the rate until consumed, and the percentiles."""
     with harness.queue(endpoint) as queue, tempfile.TemporaryDirectory() as folder:
         confirms, arrivals = (str(Path(folder, name)) for name in ("confirms.npy", "arrivals.npy"))
@@ -120,22 +81,20 @@ def singly(
         _, to_confirm = np.load(confirms)
         due, to_callback = np.load(arrivals)
     seconds = (np.max(due + to_callback) - np.min(due)) / 1e9
-    found = {**percentiles("confirm", to_confirm), **percentiles("consumer", to_callback)}
+    found = {**percentiles(to_confirm, "confirm"), **percentiles(to_callback, "consumer")}
     return count / seconds, found
 
 
-def _wait(*children: subprocess.Popen[str]) -> None:
+def _wait(*children):
     for child in children:
         assert child.wait(_TIMEOUT_S) == 0
-        assert child.stdout is not None
         child.stdout.close()
 
 
 # --- Delta ---
 
 
-@contextlib.contextmanager
-def delta(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functools.partial]:
+def delta(args, endpoint, size):
     """Batches, measured to their rows in a Delta table that a query writes without a pause."""
     with (
         spark_harness.session(spark_harness.DELTA) as spark,
@@ -146,20 +105,14 @@ def delta(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[functo
         path = _Path(endpoint, queue, Path(folder, "table"), size)
         for _ in range(WARM_UP):  # the first micro-batches are slow
             path.send(0, FLAT_OUT_DELTA // 10)
-        yield functools.partial(_delta, args, path)
-
-
-def _delta(args: argparse.Namespace, path: _Path) -> Repetition:
-    rate, _ = path.send(0, FLAT_OUT_DELTA)
-    yield f"Delta, flat out, {path.size:,} B", ("messages/s", {"publish to row": rate})
-    for name, each in {"idle": IDLE, **{key: part * rate for key, part in LOADS.items()}}.items():
-        _, delays = path.send(each, int(each * args.seconds))
-        label = f"{name}, {each:,.0f}/s" if name == "idle" else name
-        yield f"Delta, {label}, {path.size:,} B", ("ms", delays)
+        for _ in range(args.reps):
+            rate, _ = path.send(0, FLAT_OUT_DELTA)
+            yield "Delta, flat out", "messages/s", {"publish to row": rate}
+            yield from loads("Delta, ", rate, args.seconds, path.send)
 
 
 @contextlib.contextmanager
-def _query(spark: SparkSession, endpoint: str, queue: str, folder: Path) -> Iterator[None]:
+def _query(spark, endpoint, queue, folder):
     reader = spark.readStream.format("ackq").options(endpoint=endpoint, queue=queue)
     query = (
         reader.schema("body BINARY")
@@ -177,33 +130,28 @@ def _query(spark: SparkSession, endpoint: str, queue: str, folder: Path) -> Iter
 class _Path:
     """The path from publishes to the rows of a table, read up to its last known version."""
 
-    def __init__(self, endpoint: str, queue: str, table: Path, size: int) -> None:
-        self._endpoint = endpoint
-        self._queue = queue
-        self._log = table / "_delta_log"
-        self._table = table
+    def __init__(self, endpoint, queue, table, size):
+        self._endpoint, self._queue, self._size = endpoint, queue, size
+        self._log, self._table = table / "_delta_log", table
         self._version = 0
-        self.size = size
 
-    def send(self, rate: float, count: int) -> tuple[float, dict[str, float]]:
+    def send(self, rate, count):
         """Publishes `count` messages; returns the rate until all are rows, and the percentiles."""
         with tempfile.TemporaryDirectory() as folder:
             file = str(Path(folder, "confirms.npy"))
-            publisher = load.start(
-                "publish-batches", self._endpoint, self._queue, file, rate, count, self.size
-            )
-            _wait(publisher)
-            confirms = np.load(file)
+            given = (self._endpoint, self._queue, file, rate, count, self._size, "batches")
+            _wait(load.start("publish", *given))
+            _, confirms = np.load(file)
         due, delays = self._rows(len(confirms) * load.per_batch(rate))
         seconds = (np.max(due + delays) - np.min(due)) / 1e9
-        found = {**percentiles("confirm", confirms), **percentiles("row", delays)}
+        found = {**percentiles(confirms, "confirm"), **percentiles(delays, "row")}
         return len(delays) / seconds, found
 
-    def _rows(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, count):
         """The due times and delays of the next `count` rows, once they are in the table."""
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        found, rows = [], 0
         deadline = time.monotonic() + _TIMEOUT_S
-        while sum(len(due) for due, _ in found) < count:
+        while rows < count:
             assert time.monotonic() < deadline, "rows are missing"
             commit = self._log / f"{self._version:020}.json"
             if not commit.exists():
@@ -211,12 +159,13 @@ class _Path:
                 continue
             due = self._due(commit)
             found.append((due, commit.stat().st_mtime_ns - due))
+            rows += len(due)
             self._version += 1
-        return np.concatenate([due for due, _ in found]), np.concatenate([at for _, at in found])
+        return np.concatenate(found, axis=1)
 
-    def _due(self, commit: Path) -> np.ndarray:
+    def _due(self, commit):
         """The due times in the rows of a commit."""
-        found: list[bytes] = []
+        found = []
         for line in commit.read_text(encoding="utf-8").splitlines():
             if added := json.loads(line).get("add"):
                 bodies = pq.read_table(self._table / added["path"], columns=["body"])["body"]

@@ -6,144 +6,111 @@ With `ack=settled` a separate process takes the messages at the local broker and
 Spark's source does, and counts with the link's side.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
-import functools
 import itertools
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 import cpu
 import harness
 import link_backlog
 import link_remotes
 import rabbitmq_sides
-from harness import Measurement, Pair
-from link_remotes import LIMIT_S, PREFETCH, Clock, Consume, RabbitMq, Remote, measured
+from harness import Pair
+from link_remotes import LIMIT_S, PREFETCH, Clock, RabbitMq, measured
 
 from ackq.client import Admin
 from ackq_broker.embedding import end_child, start_child
 
 HELP = "messages/s of a link, in and out, as ratios to the bare client library of RabbitMQ or NATS"
-FLOOR: Final = 0.7
-MESSAGES: Final = 20_000
-_POLL_S: Final = 0.02
-# A side of a comparison, and one that needs endpoint, remote broker, messages and bytes of a body.
-Side = Callable[[], Measurement]
-Link = Callable[[str, Remote, int, int], Measurement]
-_CONSUMER: Final = Path(__file__).with_name("settling_consumer.py")
-_STORED: Final = ("--direction=in", "--ack=stored")
-_SETTLED: Final = ("--direction=in", "--ack=settled")
+OPTIONS = {
+    "reps": (3, "repetitions of each side"),
+    "messages": (20_000, "of each measurement"),
+    "backlog": (
+        0,
+        "instead: memory of link and edge while they pass so many messages of the first size",
+    ),
+    "backlog-queue": ("lazy", "the kind of RabbitMQ's queue: lazy or quorum"),
+}
+FLOOR = 0.7
+_POLL_S = 0.02
+_CONSUMER = Path(__file__).with_name("settling_consumer.py")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.set_defaults(repetitions=3)
-    parser.add_argument(
-        "--messages", type=int, default=MESSAGES, help=f"of each measurement ({MESSAGES})"
-    )
-    parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
-    parser.add_argument(
-        "--backlog",
-        type=int,
-        default=0,
-        metavar="N",
-        help="instead: the memory of link and edge while they pass so many messages of the first "
-        "size (with 10 million: 2 GB on disk at RabbitMQ, and half an hour)",
-    )
-    parser.add_argument(
-        "--backlog-queue",
-        choices=link_backlog.QUEUE_KINDS,
-        default="lazy",
-        help="the kind of RabbitMQ's queue: classic and lazy (default), or quorum",
-    )
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[harness.Result]:
+def run(args, endpoint):
     """Three comparisons per remote broker and body size."""
     if args.backlog:
         with rabbitmq_sides.running() as port:
             if port:
-                yield _backlog(args, endpoint, port)
+                yield _backlog(endpoint, port, args.backlog_queue, args.backlog, args.sizes[0])
         return
     with link_remotes.running() as remotes:
         for remote, size in itertools.product(remotes, args.sizes):
             given = (endpoint, remote, args.messages, size)
             bare = {
-                name: functools.partial(consume, *given, consumer)
+                name: partial(consume, remote, args.messages, size, consumer)
                 for name, consumer in remote.consumers.items()
             }
-            sides: dict[str, tuple[Link, Mapping[str, Side]]] = {
-                "in, ack=stored": (link_stored, bare),
-                "in, ack=settled": (link_settled, bare),
-                "out": (link_out, {"bare": functools.partial(publish, *given)}),
-            }
-            for name, (link, anchors) in sides.items():
+            for name, link, anchors in (
+                ("in, ack=stored", partial(link_in, "stored"), bare),
+                ("in, ack=settled", partial(link_in, "settled"), bare),
+                ("out", link_out, {"bare": partial(publish, *given[1:])}),
+            ):
                 title = f"link {name}, {remote.title}, {size:,} B"
+                floors = {"bare": FLOOR}
                 yield from harness.compare(
-                    {"link": functools.partial(link, *given), **anchors},
-                    {
-                        f"{title} / {anchor}": Pair(
-                            "link", anchor, args.floor if anchor == "bare" else None
-                        )
-                        for anchor in anchors
-                    },
-                    args.repetitions,
+                    {"link": partial(link, *given), **anchors},
+                    {f"{title} / {each}": Pair("link", each, floors.get(each)) for each in anchors},
+                    args.reps,
                 )
 
 
-def _backlog(args: argparse.Namespace, endpoint: str, port: int) -> harness.Figures:
+def _backlog(endpoint, port, kind, count, size):
     """The memory of a link and its local broker while they pass a backlog, with `ack=settled`."""
-    kind, count, size = args.backlog_queue, args.backlog, args.sizes[0]
-    with link_backlog.backlog(port, kind, count, size) as there, Admin(endpoint) as admin:
-        here = _new_queue(admin)
-
-        @contextlib.contextmanager
-        def run() -> Iterator[int]:
-            with (
-                settling(endpoint, here, count, link_backlog.LIMIT_S),
-                _link(endpoint, here, *RabbitMq(port).flags(there, "in"), *_SETTLED) as pid,
-            ):
-                yield pid
-
-        title = f"memory, {count:,} messages of {size:,} B in a {kind} queue"
-        return link_backlog.measure(endpoint, here, count, run, title)
+    title = f"memory, {count:,} messages of {size:,} B in a {kind} queue"
+    with (
+        rabbitmq_sides.full_queue(
+            port, count, bytes(size), link_backlog.KINDS[kind], ids=True
+        ) as there,
+        Admin(endpoint) as admin,
+        settling(endpoint, here := _new_queue(admin), count, link_backlog.LIMIT_S),
+        _link(endpoint, here, *RabbitMq(port).flags(there, "in"), *_in("settled")) as pid,
+    ):
+        return link_backlog.measure(admin, here, count, pid, title)
 
 
 # --- in ---
 
 
-def link_stored(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
-    """A link from a full remote queue to an empty local one, which keeps the messages."""
+def _in(ack):
+    return "--direction=in", f"--ack={ack}"
+
+
+def link_in(ack, endpoint, remote, count, size):
+    """A link from a full remote queue to an empty local one.
+
+    There the messages stay, or a consumer takes them, whose accepts acknowledge at the remote.
+    """
     with (
         remote.queue(count, bytes(size)) as there,
         Admin(endpoint) as admin,
-        _link(endpoint, here := _new_queue(admin), *remote.flags(there, "in"), *_STORED) as pid,
+        contextlib.ExitStack() as stack,
     ):
-        return _timed(count, lambda: admin.queue(here).published, _servers(remote, link=pid))
+        here, parts, done = _new_queue(admin), {}, "published"
+        if ack == "settled":
+            parts["consumer"] = stack.enter_context(settling(endpoint, here, count))
+            done = "accepted"
+        flags = (*remote.flags(there, "in"), *_in(ack))
+        parts["link"] = stack.enter_context(_link(endpoint, here, *flags))
+        return _timed(count, lambda: getattr(admin.queue(here), done), _servers(remote, **parts))
 
 
-def link_settled(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
-    """A link through the local broker to a consumer, whose accepts acknowledge at the remote."""
-    with (
-        remote.queue(count, bytes(size)) as there,
-        Admin(endpoint) as admin,
-        settling(endpoint, here := _new_queue(admin), count) as consumer,
-        _link(endpoint, here, *remote.flags(there, "in"), *_SETTLED) as pid,
-    ):
-        parts = _servers(remote, link=pid, consumer=consumer)
-        return _timed(count, lambda: admin.queue(here).accepted, parts)
-
-
-def consume(_: str, remote: Remote, count: int, size: int, consumer: Consume) -> Measurement:
+def consume(remote, count, size, consumer):
     """A bare consumer."""
     with remote.queue(count, bytes(size)) as there:
         return measured(remote, count, lambda clock: consumer(clock, there, count))
@@ -152,7 +119,7 @@ def consume(_: str, remote: Remote, count: int, size: int, consumer: Consume) ->
 # --- out ---
 
 
-def link_out(endpoint: str, remote: Remote, count: int, size: int) -> Measurement:
+def link_out(endpoint, remote, count, size):
     """A link from a full local queue to an empty remote one."""
     with remote.queue(0, b"") as there, harness.queue(endpoint) as here:
         harness.fill(endpoint, here, rows=count, size=size)
@@ -161,7 +128,7 @@ def link_out(endpoint: str, remote: Remote, count: int, size: int) -> Measuremen
             return _timed(count, lambda: admin.queue(here).accepted, _servers(remote, link=pid))
 
 
-def publish(_: str, remote: Remote, count: int, size: int) -> Measurement:
+def publish(remote, count, size):
     """A bare publisher that waits for every confirm, with the link's window."""
     body = bytes(size)
     with remote.queue(0, b"") as there:
@@ -171,20 +138,20 @@ def publish(_: str, remote: Remote, count: int, size: int) -> Measurement:
 # --- parts ---
 
 
-def _servers(remote: Remote, **others: int) -> Mapping[str, int]:
+def _servers(remote, **others):
     """The process ids of what moves messages: both brokers, and the given ones."""
     servers = {"edge": cpu.SERVERS[cpu.ACKQ], remote.server: cpu.SERVERS[remote.server]}
     return {**others, **servers}
 
 
-def _new_queue(admin: Admin) -> str:
+def _new_queue(admin):
     """A durable local queue; it stays, because a link's queue cannot be deleted."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     admin.declare_queue(name)
     return name
 
 
-def _timed(count: int, done: Callable[[], int], parts: Mapping[str, int]) -> Measurement:
+def _timed(count, done, parts):
     """Measures the progress of a polled count until it reaches `count`."""
     clock = Clock(count, parts)
     deadline = time.monotonic() + LIMIT_S
@@ -197,7 +164,7 @@ def _timed(count: int, done: Callable[[], int], parts: Mapping[str, int]) -> Mea
 
 
 @contextlib.contextmanager
-def _link(endpoint: str, here: str, *flags: str) -> Iterator[int]:
+def _link(endpoint, here, *flags):
     """Runs a link as a process within the context; yields its process id."""
     flags += (f"--queue={here}", f"--name={here}")
     flags += (f"--prefetch={PREFETCH}", f"--edge-endpoint={endpoint}")
@@ -212,7 +179,7 @@ def _link(endpoint: str, here: str, *flags: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def settling(endpoint: str, queue: str, count: int, limit_s: float = LIMIT_S) -> Iterator[int]:
+def settling(endpoint, queue, count, limit_s=LIMIT_S):
     """Runs a consumer of the local broker as a process; yields its process id."""
     command = [sys.executable, str(_CONSUMER), endpoint, queue, str(count)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as child:

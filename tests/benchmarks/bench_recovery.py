@@ -5,13 +5,9 @@ start all messages are ready or leased as before. Each start after a kill has th
 kill: the snapshot of a clean stop would make the next one shorter.
 """
 
-from __future__ import annotations
-
-import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import harness
@@ -21,7 +17,6 @@ from harness import Figures
 import ackq_broker
 from ackq.client import Admin, Publisher, Session, close_channels, holder
 from ackq.v1 import sessions_pb2
-from ackq_broker.embedding import EmbeddedBroker
 
 HELP = "seconds until a killed broker with so many messages serves again, and what it takes"
 _READ_BYTES = 1 << 20
@@ -30,51 +25,27 @@ _MIB = 1 << 20
 QUEUE = "backlog"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options for the amount of data to recover."""
-    parser.add_argument(
-        "--gibibytes",
-        type=lambda text: [float(part) for part in text.split(",")],
-        default=[1.0, 4.0],
-        help="of message bodies, separated by commas (1,4)",
-    )
-    parser.add_argument(
-        "--messages",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[],
-        help="numbers of messages instead, separated by commas",
-    )
-    parser.add_argument(
-        "--unacked", type=int, default=0, help="messages besides that a session has leased (0)"
-    )
-    parser.add_argument(
-        "--singly",
-        action="store_true",
-        help="each message was published by itself, behind the confirm of the one before",
-    )
+OPTIONS = {
+    "messages": ([], "numbers of messages, separated by commas, instead of 1 and 4 GiB"),
+    "unacked": (0, "messages besides that a session has leased"),
+    "singly": (False, "each message was published by itself, behind the confirm of the one before"),
+}
 
 
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:  # noqa: ARG001
+def run(args, endpoint):  # noqa: ARG001
     """Figures per body size and journal, each with a broker of its own."""
     for size in args.sizes:
-        for messages in args.messages or [int(each * _GIB / size) for each in args.gibibytes]:
+        for messages in args.messages or [each * _GIB // size for each in (1, 4)]:
             title = f"recovery, {messages:,} messages of {size:,} B"
             if args.unacked:
                 title += f" and {args.unacked:,} unacked"
             if args.singly:
                 title += ", published singly"
             filling = publish_singly if args.singly else harness.fill
-            yield from recovery(title, filling, size, messages, args.unacked, args.repetitions)
+            yield from recovery(title, filling, size, messages, args.unacked, args.reps)
 
 
-def recovery(
-    title: str,
-    filling: Callable[..., None],
-    size: int,
-    ready: int,
-    unacked: int,
-    repetitions: int,
-) -> Iterator[Figures]:
+def recovery(title, filling, size, ready, unacked, repetitions):
     """Starts brokers on copies of a killed one's data: the seconds, and the memory."""
     figures, memory = Figures(title, "s"), Figures(title, "MiB")
     with (
@@ -97,14 +68,15 @@ def recovery(
             times = process.cpu_times()
             figures.add({"its CPU": times.user + times.system, "reading its files": read_s})
             memory.add({"after SIGKILL": process.memory_info().rss / _MIB})
-            figures.add({"start after a stop": stop_and_start(broker, ready, unacked)})
+            broker.stop()
+            figures.add({"start after a stop": start(broker, ready, unacked)})
             print(figures.title, {name: values[-1] for name, values in figures.values.items()})
             broker.kill()
             shutil.rmtree(broker.data_dir)
     yield from (figures, memory)
 
 
-def publish_singly(endpoint: str, queue: str, *, rows: int, size: int) -> None:
+def publish_singly(endpoint, queue, *, rows, size):
     """Publishes messages, each after the confirm of the previous one: a record for each."""
     body = bytes(size)
     with Publisher(endpoint, routing_key=queue) as publisher:
@@ -112,7 +84,7 @@ def publish_singly(endpoint: str, queue: str, *, rows: int, size: int) -> None:
             publisher.publish(body).result()
 
 
-def lease(endpoint: str, messages: int) -> None:
+def lease(endpoint, messages):
     """Leases messages to a session, which keeps them when a process dies (S5)."""
     request = sessions_pb2.AdvanceRequest(
         holder=holder("benchmark"), queues=[QUEUE], max_messages=messages, open_and_lease=True
@@ -120,7 +92,7 @@ def lease(endpoint: str, messages: int) -> None:
     assert Session(endpoint).advance(request).end_tag == messages
 
 
-def start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
+def start(broker, ready, unacked):
     """Seconds from the start of the process until it has answered for its queue."""
     started = time.perf_counter()
     broker.restart()
@@ -132,13 +104,7 @@ def start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
     return seconds
 
 
-def stop_and_start(broker: EmbeddedBroker, ready: int, unacked: int) -> float:
-    """Seconds until a broker serves again after a clean stop, which is not counted."""
-    broker.stop()
-    return start(broker, ready, unacked)
-
-
-def read(folder: Path) -> float:
+def read(folder):
     """Seconds to read all files of a folder, from the page cache or not, as they were before."""
     started = time.perf_counter()
     for path in sorted(folder.rglob("*")):

@@ -1,13 +1,10 @@
 """The change of rates with partitions, edges, queues, routes, sizes, backlogs and channels.
 
 Invariant: a comparison changes one of them, and both sides move the same number of messages; the
-first of each is the anchor.
+first of each is the anchor. A part is a function that yields a title, what is counted, and a side
+for each count.
 """
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 
@@ -17,7 +14,7 @@ import harness
 import many_channels
 import scale_sides
 import spark_harness
-from harness import Comparison, Measurement, Pair
+from harness import Pair
 
 from ackq_broker import embedded
 
@@ -28,79 +25,68 @@ QUEUES = (1, 100, 10_000)
 ROUTES = (1, 100, 10_000)
 BODY_BYTES = (1_024, 100, 16_384, 262_144, 4_194_304, scale_sides.LARGEST_BYTES)
 BACKLOGS = (10_000, 100_000, 1_000_000, 10_000_000)
-CHANNELS = [10, 100, 500]
-
-Sides = dict[int, Callable[[], Measurement]]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options for the parts, and the micro-batches of those with Spark."""
-    parser.set_defaults(sizes=[100])
-    spark_harness.add_batches(parser)
-    parser.add_argument(
-        "--parts",
-        type=lambda text: text.split(","),
-        default=list(PARTS),
-        help=f"which, separated by commas ({','.join(PARTS)})",
-    )
-    parser.add_argument(
-        "--channels",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=CHANNELS,
-        help="numbers of channels; 2000 need a machine that has nothing else to do (10,100,500)",
-    )
+OPTIONS = {
+    "sizes": ([100], "body sizes"),
+    **spark_harness.BATCHES,
+    "parts": (
+        # The queues come last, as they stay.
+        ["partitions", "edges", "routes", "sizes", "backlogs", "channels", "queues"],
+        "which, separated by commas",
+    ),
+    "channels": (
+        [10, 100, 500],
+        "numbers of channels; 2000 need a machine that has nothing else to do",
+    ),
+}
 
 
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+def run(args, endpoint):
     """Comparisons for each part and body size; the part `sizes` has its own sizes."""
     for part in args.parts:
         for size in args.sizes if part != "sizes" else (0,):
-            yield from PARTS[part](args, endpoint, size)
+            for title, of, sides in globals()[part](args, endpoint, size):
+                names = {count: f"{count:,} {of}" for count in sides}
+                anchor, *others = names.values()
+                yield from harness.compare(
+                    {names[count]: side for count, side in sides.items()},
+                    {f"{title}: {other} / {anchor}": Pair(other, anchor) for other in others},
+                    args.reps,
+                )
 
 
-def partitions(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def partitions(args, endpoint, size):
     """The Spark source with different numbers of tasks."""
+    load = spark_harness.Load(size, spark_harness.rows_per_batch(size), args.batches)
     with spark_harness.session() as spark:
         sides = {
-            count: partial(
-                bench_source.from_queue,
-                spark,
-                spark_harness.Load(size, spark_harness.rows_per_batch(size), args.batches),
-                endpoint,
-                bench_source.COLUMNS,
-                partitions=count,
-            )
+            count: partial(bench_source.from_queue, spark, load, endpoint, partitions=count)
             for count in PARTITIONS
         }
-        yield from _compared(f"source, {size:,} B", "partitions", sides, args.repetitions)
+        yield (f"source, {size:,} B", "partitions", sides)
 
 
-def edges(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def edges(args, endpoint, size):
     """The Spark source and the exactly-once sink with different numbers of brokers (S12, K14)."""
     rows = spark_harness.rows_per_batch(size) // 6 * 6  # equal shares
     load = spark_harness.Load(size, rows, args.batches)
     with ExitStack() as stack, spark_harness.session() as spark:
         others = [stack.enter_context(embedded()).endpoint for _ in EDGES[1:]]
         lists = {count: ",".join([endpoint, *others][:count]) for count in EDGES}
-        columns = bench_source.COLUMNS
-        source, sink = bench_source.from_queue, bench_sink.to_queue
-        for what, sides in (
-            ("source", {n: partial(source, spark, load, at, columns) for n, at in lists.items()}),
-            ("sink", {n: partial(sink, spark, load, at) for n, at in lists.items()}),
-        ):
-            yield from _compared(f"{what}, {size:,} B", "edges", sides, args.repetitions)
+        for what, side in (("source", bench_source.from_queue), ("sink", bench_sink.to_queue)):
+            sides = {count: partial(side, spark, load, at) for count, at in lists.items()}
+            yield f"{what}, {size:,} B", "edges", sides
 
 
-def queues(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def queues(_, endpoint, size):
     """Batches to different numbers of queues, each row to the next queue."""
     names = scale_sides.queues(endpoint, max(QUEUES))
     sides = {
         count: partial(scale_sides.publish, endpoint, "", names[:count], size) for count in QUEUES
     }
-    yield from _compared(f"publish_batch, {size:,} B", "queues", sides, args.repetitions)
+    yield (f"publish_batch, {size:,} B", "queues", sides)
 
 
-def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def routes(_, endpoint, size):
     """Batches with different numbers of routing keys, routed by a topic exchange to one queue."""
     with scale_sides.topic(endpoint) as exchange:
         keys = [f"eu.{number}" for number in range(max(ROUTES))]
@@ -108,49 +94,27 @@ def routes(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Compa
             count: partial(scale_sides.publish, endpoint, exchange, keys[:count], size)
             for count in ROUTES
         }
-        yield from _compared(f"publish_batch, {size:,} B", "routes", sides, args.repetitions)
+        yield (f"publish_batch, {size:,} B", "routes", sides)
 
 
-def sizes(args: argparse.Namespace, endpoint: str, _: int) -> Iterator[Comparison]:
+def sizes(_, endpoint, __):
     """Publishing and consuming bodies of different sizes; the rates are of bytes."""
     for verb in ("publish_batch", "receive_batch"):
-        move = scale_sides.BY_SIZE[verb]
+        move = getattr(scale_sides, verb)
         sides = {size: partial(move, endpoint, size) for size in BODY_BYTES}
-        yield from _compared(f"{verb}, bytes/s", "B a message", sides, args.repetitions)
+        yield (f"{verb}, bytes/s", "B a message", sides)
 
 
-def backlogs(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def backlogs(_, endpoint, size):
     """Taking messages from queues of different lengths."""
     with scale_sides.backlogs(endpoint, BACKLOGS, size) as names:
         sides = {
             count: partial(scale_sides.take, endpoint, names[count], size) for count in BACKLOGS
         }
-        yield from _compared(f"consume, {size:,} B", "messages waiting", sides, args.repetitions)
+        yield (f"consume, {size:,} B", "messages waiting", sides)
 
 
-def channels(args: argparse.Namespace, endpoint: str, size: int) -> Iterator[Comparison]:
+def channels(args, endpoint, size):
     """One queue to different numbers of channels of one process."""
     sides = {count: partial(many_channels.share, endpoint, count, size) for count in args.channels}
-    yield from _compared(f"consume, {size:,} B", "channels", sides, args.repetitions)
-
-
-PARTS = {
-    "partitions": partitions,
-    "edges": edges,
-    "routes": routes,
-    "sizes": sizes,
-    "backlogs": backlogs,
-    "channels": channels,
-    "queues": queues,  # last, as they stay
-}
-
-
-def _compared(title: str, of: str, sides: Sides, repetitions: int) -> list[Comparison]:
-    """Compares each side with the first."""
-    names = {count: f"{count:,} {of}" for count in sides}
-    anchor, *others = names.values()
-    return harness.compare(
-        {names[count]: side for count, side in sides.items()},
-        {f"{title}: {other} / {anchor}": Pair(other, anchor) for other in others},
-        repetitions,
-    )
+    yield (f"consume, {size:,} B", "channels", sides)

@@ -3,96 +3,63 @@
 Invariant: both brokers run at once, on the same disk, and serve the same queries in turn.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
-import functools
 import ssl
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import bench_sink
 import bench_source
 import cpu
 import harness
 import spark_harness
-from harness import Comparison
+from harness import Pair
 
-from ackq.client import Security
 from tests.fakes.secured import secured_broker
 
 HELP = "rows/s of source and sink with TLS, users and metrics, as a ratio to those without"
+OPTIONS = spark_harness.BATCHES
 FLOOR = 0.85
 SERVER = "secured broker"
 SCRAPE_S = 5.0
 
 
-class Server(NamedTuple):
-    """A measured broker, and the security of its clients."""
-
-    endpoint: str
-    security: Security | None = None
-    cpu: str = cpu.ACKQ
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    spark_harness.add_batches(parser)
-    parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+def run(args, endpoint):
     """Two comparisons per body size."""
     with spark_harness.session() as spark, _secured() as secured:
-        brokers = {"plain": Server(endpoint), "secured": secured}
         for load in spark_harness.loads(args):
-            sides = {
-                "source": functools.partial(
-                    bench_source.from_queue, spark, load, columns=bench_source.COLUMNS
-                ),
-                "sink": functools.partial(bench_sink.to_queue, spark, load),
-            }
-            for name, side in sides.items():
+            for name, side in (("source", bench_source.from_queue), ("sink", bench_sink.to_queue)):
                 yield from harness.compare(
                     {
-                        kind: functools.partial(
-                            side,
-                            endpoint=each.endpoint,
-                            security=each.security,
-                            server=each.cpu,
-                        )
-                        for kind, each in brokers.items()
+                        "plain": partial(side, spark, load, endpoint),
+                        "secured": partial(side, spark, load, **secured),
                     },
-                    {f"secured {name}, {load.name}": harness.Pair("secured", "plain", args.floor)},
-                    args.repetitions,
+                    {f"secured {name}, {load.name}": Pair("secured", "plain", FLOOR)},
+                    args.reps,
                 )
 
 
 @contextlib.contextmanager
-def _secured() -> Iterator[Server]:
-    """The broker with TLS, users and metrics; its metrics are read all the while."""
+def _secured():
+    """Runs the broker, whose metrics are read all the while; yields what sides need of it."""
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
         secured_broker(Path(folder), http=True) as secured,
     ):
-        assert secured.broker is not None
         cpu.SERVERS[SERVER] = secured.broker.pid
-        over = threading.Event()
-        pool = ThreadPoolExecutor(1)
-        token = Path(secured.security().token_file).read_text(encoding="ascii").strip()
+        over, pool, security = threading.Event(), ThreadPoolExecutor(1), secured.security()
+        token = Path(security.token_file).read_text(encoding="ascii").strip()
         request = urllib.request.Request(
             f"https://{secured.broker.http_endpoint}/metrics",
             headers={"Authorization": f"Bearer {token}"},
         )
         scraped = pool.submit(_scrape, request, secured.authority.ca, over)
         try:
-            yield Server(secured.endpoint, secured.security(), SERVER)
+            yield {"endpoint": secured.endpoint, "security": security, "server": SERVER}
         finally:
             over.set()
             pool.shutdown()
@@ -100,11 +67,10 @@ def _secured() -> Iterator[Server]:
         assert scraped.result(), "the metrics were never read"
 
 
-def _scrape(request: urllib.request.Request, ca: str, over: threading.Event) -> int:
+def _scrape(request, ca, over):
     """Reads the metrics as Prometheus does, but more often; returns the number of reads."""
-    scrapes = 0
-    trusting = ssl.create_default_context(cafile=ca)
-    while not over.wait(SCRAPE_S):
+    scrapes, trusting = 0, ssl.create_default_context(cafile=ca)
+    while scrapes == 0 or not over.wait(SCRAPE_S):
         with urllib.request.urlopen(request, context=trusting) as answer:  # noqa: S310 - our own broker
             answer.read()
         scrapes += 1

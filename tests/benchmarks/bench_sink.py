@@ -3,96 +3,63 @@
 Invariant: both queries write the same rows, made by the JVM, in equal micro-batches.
 """
 
-from __future__ import annotations
-
-import argparse
-import functools
 import os
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from functools import partial
 
 import arrow_baseline
 import cpu
 import harness
 import spark_harness
-from harness import Comparison, Measurement
-from pyspark.sql import DataFrame, SparkSession
-from spark_harness import Load
-
-from ackq.client import Security
+from harness import Pair
 
 HELP = "rows/s of the Spark sink as a ratio to an Arrow sink that drops its rows"
-AT_LEAST_ONCE = {"guarantee": "at-least-once"}
+OPTIONS = {**spark_harness.BATCHES, **spark_harness.BATCH_BYTES}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    spark_harness.add_arguments(parser)
-    spark_harness.add_batch_bytes(parser)
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+def run(args, endpoint):
     """A comparison per body size and size of a micro-batch."""
     with spark_harness.session() as spark:
         for load in spark_harness.loads(args):
-            ours = functools.partial(to_queue, spark, load, endpoint)
+            ours = partial(to_queue, spark, load, endpoint)
             title = f"sink, {load.whole_name}"
             yield from harness.compare(
                 {
-                    "discard": functools.partial(discard, spark, load),
+                    "discard": partial(discard, spark, load),
                     "exactly once": ours,
-                    "at least once": functools.partial(ours, AT_LEAST_ONCE),
+                    "at least once": partial(ours, guarantee="at-least-once"),
                 },
                 {
-                    title: harness.Pair("exactly once", "discard", args.floor),
-                    f"{title}, at least once": harness.Pair("at least once", "exactly once"),
+                    title: Pair("exactly once", "discard", spark_harness.FLOOR),
+                    f"{title}, at least once": Pair("at least once", "exactly once"),
                 },
-                args.repetitions,
+                args.reps,
             )
 
 
-def discard(spark: SparkSession, load: Load) -> Measurement:
+def discard(spark, load):
     """The ceiling: rows that are dropped."""
-    return _measure(made_rows(spark, load), arrow_baseline.FORMAT, {}, load.batches)
+    rows = made_rows(spark, load)
+    return spark_harness.measure(rows, arrow_baseline.FORMAT, {}, load.batches, ends=False)
 
 
-def to_queue(
-    spark: SparkSession,
-    load: Load,
-    endpoint: str,
-    settings: Mapping[str, str] = MappingProxyType({}),
-    *,
-    security: Security | None = None,
-    server: str = cpu.ACKQ,
-) -> Measurement:
+def to_queue(spark, load, endpoint, *, guarantee="exactly-once", security=None, server=cpu.ACKQ):
     """Writes to a durable queue; by default staged, synced and committed."""
     with harness.queue(endpoint, security) as queue:
-        options = {**spark_harness.to_broker(endpoint, security), "queue": queue, **settings}
-        return _measure(made_rows(spark, load), "ackq", options, load.batches, server)
+        options = {**spark_harness.to_broker(endpoint, security), "guarantee": guarantee}
+        options["queue"] = queue
+        rows = made_rows(spark, load)
+        return spark_harness.measure(rows, "ackq", options, load.batches, ends=False, server=server)
 
 
-def made_rows(spark: SparkSession, load: Load) -> DataFrame:
+def made_rows(spark, load):
     """A stream of bodies of a counter and filler, with empty headers."""
-    stream = (
+    options = {"rowsPerBatch": load.rows, "numPartitions": os.cpu_count() or 1}
+    return (
         spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", load.rows)
-        .option("numPartitions", os.cpu_count() or 1)
+        .options(**options)
         .load()
-    )
-    return stream.selectExpr(
-        f"{spark_harness.body('value', load.size)} AS body",
-        "cast(map() AS MAP<STRING, STRING>) AS headers",
-    )
-
-
-def _measure(
-    rows: DataFrame, sink: str, options: dict[str, str], batches: int, server: str = cpu.ACKQ
-) -> Measurement:
-    return spark_harness.measure(
-        rows,
-        sink=sink,
-        options=options,
-        trigger={"processingTime": "1 second"},
-        batches=batches,
-        server=server,
+        .selectExpr(
+            f"{spark_harness.body('value', load.size)} AS body",
+            "cast(map() AS MAP<STRING, STRING>) AS headers",
+        )
     )

@@ -3,10 +3,6 @@
 Invariant: each is a process of its own, and waits for its confirm before it publishes again.
 """
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
@@ -17,16 +13,11 @@ from harness import Figures
 from ackq.client import Publisher
 
 HELP = "waits of a lone publisher beside frames to many queues and with many routing keys: ms"
+OPTIONS = {"sizes": ([100], "body sizes"), "seconds": (5.0, "of each measurement")}
 MANY = 10_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.set_defaults(sizes=[100])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement (5)")
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:
+def run(args, endpoint):
     """Figures per body size: the lone publisher's waits, and the rows/s beside it."""
     many = scale_sides.queues(endpoint, MANY)
     for size in args.sizes:
@@ -43,7 +34,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:
                 f"{MANY:,} queues": ("", many),
                 f"{MANY:,} topic keys": (topic, [f"eu.{number}" for number in range(MANY)]),
             }
-            for _ in range(args.repetitions):
+            for _ in range(args.reps):
                 for name, (exchange, keys) in parts.items():
                     seconds, rate = measure(endpoint, lone, exchange, keys, args.seconds, size)
                     found = harness.percentiles(seconds, name)
@@ -54,9 +45,7 @@ def run(args: argparse.Namespace, endpoint: str) -> Iterator[Figures]:
         yield from (waits, rates)
 
 
-def measure(
-    endpoint: str, lone: str, exchange: str, keys: Sequence[str], seconds: float, size: int
-) -> tuple[list[float], float]:
+def measure(endpoint, lone, exchange, keys, seconds, size):
     """The seconds that messages to the queue `lone` waited; rows/s of frames with the keys."""
     with (
         Publisher(endpoint, exchange=exchange, mandatory=True) as frames,

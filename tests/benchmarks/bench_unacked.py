@@ -4,30 +4,26 @@ Invariant: both sides deliver and settle the same number of messages, over chann
 in their depth.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 import queue
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Self
 
+import cpu
 import harness
 import numpy as np
 import psutil
-from harness import Comparison, Measurement
+from harness import Comparison, Measurement, Pair
 
 from ackq import limits
 from ackq.client.connection import calls
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.v1 import consuming_pb2 as pb
-from ackq.wire import frame
 
 HELP = "rates of a channel with 100,000 and 1,000,000 unacked as a ratio to those with 1,000"
+OPTIONS = {}
 SHALLOW = 1_000
 DEPTHS = (100_000, 1_000_000)
 STRIDES = {"contiguous": 1, "every other one settled": 2}
@@ -47,36 +43,26 @@ _MOST_RUNS = 4096
 # A prefetch that the present unacked messages already fill.
 _SHUT = 1
 
-Response = frame.Frame[pb.ConsumeHeader]
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: this benchmark has no options of its own."""
-
-
-def run(args: argparse.Namespace, endpoint: str) -> Iterator[Comparison]:
+def run(args, endpoint):
     """Deliver and accept rates for each depth and shape, then the memory of each shape."""
     for shape, stride in STRIDES.items():
         with Channel(endpoint, SHALLOW, stride) as shallow:
             for depth in DEPTHS:
                 with Channel(endpoint, depth, stride) as deep:
-                    both = harness.interleave(
-                        Comparison(
-                            f"{depth:,} unacked, {shape}",
-                            f"{SHALLOW:,} unacked",
-                            f"{depth:,} unacked",
-                            RATE_FLOOR,
-                        ),
-                        args.repetitions,
-                        shallow.measure,
-                        deep.measure,
-                    )
+                    sides = {
+                        f"{SHALLOW:,} unacked": shallow.measure,
+                        f"{depth:,} unacked": deep.measure,
+                    }
+                    pair = Pair(*reversed(sides), RATE_FLOOR)
+                    pairs = {f"{depth:,} unacked, {shape}": pair}
+                    (both,) = harness.compare(sides, pairs, args.reps)
                     yield from (both.only("accept", "cpu"), both.only("deliver"))
     for shape, stride in STRIDES.items():
         yield memory(endpoint, shape, stride)
 
 
-def memory(endpoint: str, shape: str, stride: int) -> Comparison:
+def memory(endpoint, shape, stride):
     """Broker memory per unacked message, as the number of times that it fits the ceiling."""
     depths = range(MEMORY_STEP, (MEMORY_READINGS + 1) * MEMORY_STEP, MEMORY_STEP)
     taken = []
@@ -103,23 +89,23 @@ class Channel:
     are no range of tags.
     """
 
-    def __init__(self, endpoint: str, depth: int, stride: int) -> None:
+    def __init__(self, endpoint, depth, stride):
         self._endpoint = endpoint
         self._depth = depth
         self._stride = stride
         self._resources = contextlib.ExitStack()
-        self._requests: queue.SimpleQueue[pb.ConsumeRequest | None] = queue.SimpleQueue()
-        self._unacked: deque[int] = deque()
+        self._requests = queue.SimpleQueue()
+        self._unacked = deque()
         self._last_tag = 0
         self._settlements = 0
         self._answer = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._queue = self._resources.enter_context(harness.queue(self._endpoint))
         opening = pb.ChannelOpen(channel_id=secrets.token_bytes(16), window_messages=WINDOW)
         self._ask(open=opening)
         answers = calls.consume(grpc_channel(self._endpoint, None), iter(self._requests.get, None))
-        self._answers: Iterator[Response] = iter(answers)
+        self._answers = iter(answers)
         self._resources.callback(self._requests.put, None)
         ended = threading.Event()
         self._resources.callback(ended.set)
@@ -128,15 +114,15 @@ class Channel:
         self.deepen(self._depth)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._resources.close()
 
-    def deepen(self, messages: int) -> None:
+    def deepen(self, messages):
         """Adds unacked messages."""
         self._publish(messages)
         self._deliver(messages)
 
-    def measure(self) -> Measurement:
+    def measure(self):
         """Runs cycles at this depth: the seconds of either half, and the broker's CPU in both."""
         seconds = {"accept": 0.0, "deliver": 0.0}
         self._publish(CYCLES * MESSAGES)
@@ -147,12 +133,12 @@ class Channel:
         seconds["cpu"] = _broker_cpu_s() - before
         return Measurement(CYCLES * MESSAGES, seconds)
 
-    def _publish(self, messages: int) -> None:
+    def _publish(self, messages):
         """Publishes the messages for a number of unacked ones."""
         rows = messages * self._stride
         harness.fill(self._endpoint, self._queue, rows=rows, size=BODY_BYTES)
 
-    def _deliver(self, messages: int) -> float:
+    def _deliver(self, messages):
         """Takes messages that stay unacked, and the settled ones between; returns the seconds."""
         first, last = self._last_tag + 1, self._last_tag + messages * self._stride
         room = len(self._unacked) + messages * self._stride
@@ -171,7 +157,7 @@ class Channel:
         self._settle_runs([tag for tag in range(first, last + 1) if (tag - first) % self._stride])
         return seconds
 
-    def _accept(self, tags: list[int]) -> float:
+    def _accept(self, tags):
         """Accepts tags one by one; returns the seconds until the last is answered."""
         started = time.perf_counter()
         for tag in tags:
@@ -179,47 +165,41 @@ class Channel:
         self._answered()
         return time.perf_counter() - started
 
-    def _settle_runs(self, tags: list[int]) -> None:
+    def _settle_runs(self, tags):
         """Accepts tags of which no two are consecutive."""
         for each in range(0, len(tags), _MOST_RUNS):
             part = tags[each : each + _MOST_RUNS]
             self._settle(first_tag=part, rows=[1] * len(part))
         self._answered()
 
-    def _settle(self, **tags: Any) -> None:
+    def _settle(self, **tags):
         self._settlements += 1
         settle = pb.Settle(outcome=pb.OUTCOME_ACCEPTED, number=self._settlements, **tags)
         self._ask(settle=settle)
 
-    def _answered(self) -> None:
+    def _answered(self):
         """Waits for the answer to the last settlement."""
         while self._answer < self._settlements:
             self._answer = max(self._answer, next(self._answers).header.settled.number)
 
-    def _ask(self, **kind: Any) -> None:
+    def _ask(self, **kind):
         self._requests.put(pb.ConsumeRequest(**kind))
 
-    def _live(self, ended: threading.Event) -> None:
+    def _live(self, ended):
         """Sends heartbeats while another channel is measured."""
         while not ended.wait(limits.HEARTBEAT_SEND_MS / 1000):
             self._ask(heartbeat=pb.ChannelHeartbeat())
 
 
-def _broker() -> psutil.Process:
-    """The broker, a child of this process."""
-    children = psutil.Process().children(recursive=True)
-    (broker,) = (child for child in children if "ackq_broker" in " ".join(child.cmdline()))
-    return broker
+def _broker():
+    return psutil.Process(cpu.SERVERS[cpu.ACKQ])
 
 
-def _broker_cpu_s() -> float:
-    times = _broker().cpu_times()
-    seconds: float = times.user + times.system
-    return seconds
+def _broker_cpu_s():
+    return sum(_broker().cpu_times()[:2])
 
 
-def _broker_memory_bytes() -> int:
+def _broker_memory_bytes():
     """Memory of the broker, without the files that it has mapped."""
     memory = _broker().memory_info()
-    private: int = memory.rss - memory.shared
-    return private
+    return memory.rss - memory.shared

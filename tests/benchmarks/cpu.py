@@ -5,15 +5,12 @@ child of this process, processes started by the JVM are Spark's Python workers. 
 count with the process that waited for them.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 # Servers that benchmarks have started: name -> process id.
-SERVERS: dict[str, int] = {}
+SERVERS = {}
 ACKQ = "ackq"
 PARTS = ("client", "jvm", "worker", "broker")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -32,7 +29,7 @@ class Process:
     children_s: float
 
     @classmethod
-    def parsed(cls, stat: str) -> Process:
+    def parsed(cls, stat):
         """Parses a line of /proc/PID/stat; the name may have blanks and parentheses."""
         pid, _, rest = stat.partition(" (")
         name, _, fields = rest.rpartition(") ")
@@ -47,7 +44,7 @@ class Process:
         )
 
 
-def processes() -> Iterator[Process]:
+def processes():
     """Every process of the machine."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -56,12 +53,12 @@ def processes() -> Iterator[Process]:
             continue
 
 
-def seconds(server: str = ACKQ) -> Seconds:
+def seconds(server=ACKQ):
     """CPU seconds so far by part; `broker` is one server, other servers are left out."""
     return by_part(list(processes()), os.getpid(), SERVERS, server)
 
 
-def by_part(found: list[Process], root: int, servers: Mapping[str, int], server: str) -> Seconds:
+def by_part(found, root, servers, server):
     """The seconds of `root` and its descendants, and of a server, by part."""
     known = {process.pid: process for process in found}
     places = {pid: name for name, pid in servers.items()}
@@ -80,7 +77,7 @@ def by_part(found: list[Process], root: int, servers: Mapping[str, int], server:
     return total
 
 
-def _part(process: Process, known: dict[int, Process], root: int, places: dict[int, str]) -> str:
+def _part(process, known, root, places):
     """The part of a process, or the name of its server; empty for an unrelated process."""
     line = [process]
     while line[-1].pid not in places and line[-1].pid != root:
@@ -95,13 +92,13 @@ def _part(process: Process, known: dict[int, Process], root: int, places: dict[i
     return "client"
 
 
-def of_processes(parts: Mapping[str, int]) -> Seconds:
+def of_processes(parts):
     """CPU seconds so far of single processes, by name; 0 for one that has ended."""
     known = {process.pid: process.own_s for process in processes()}
     return {name: known.get(pid, 0.0) for name, pid in parts.items()}
 
 
-def per_row(before: Seconds, after: Seconds, rows: int) -> dict[str, float]:
+def per_row(before, after, rows):
     """Microseconds of CPU for each row, by part."""
     return {part: (after[part] - before[part]) / rows * 1e6 for part in before}
 
@@ -113,17 +110,17 @@ class Meter:
     micro-batch moves that part from one side to the other.
     """
 
-    def __init__(self, server: str, skip: int) -> None:
+    def __init__(self, server, skip):
         self._server = server
         self._skip = skip
-        self._readings: dict[int, Seconds] = {}
+        self._readings = {}
 
-    def at(self, batches: int) -> None:
+    def at(self, batches):
         """Takes a reading when `batches` micro-batches are done."""
         if batches >= self._skip and batches not in self._readings:
             self._readings[batches] = seconds(self._server)
 
-    def per_row(self, rows_of_batch: int) -> dict[str, float]:
+    def per_row(self, rows_of_batch):
         """Microseconds for each row between the first and the last reading; empty: too few."""
         if len(self._readings) < 2:
             return {}

@@ -5,12 +5,8 @@ all repetitions of the runs it was made of; its tolerance is half their range, a
 so a result is only called worse if it is outside the range of equal code.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +33,13 @@ class Expectation:
     lower_is_better: bool = False
 
     @classmethod
-    def of(cls, values: Sequence[float], *, lower_is_better: bool) -> Expectation:
+    def of(cls, values, *, lower_is_better):
         """The expectation from the ratios of all repetitions."""
         ratio = statistics.median(values)
         half = (max(values) - min(values)) / 2 / ratio
         return cls(round(ratio, 3), round(max(LEAST_TOLERANCE, half), 3), lower_is_better)
 
-    def verdict(self, ratio: float) -> str:
+    def verdict(self, ratio):
         """`worse`, `as expected` or `better`."""
         change = ratio / self.ratio - 1
         if abs(change) <= self.tolerance:
@@ -51,17 +47,17 @@ class Expectation:
         return "better" if (change < 0) == self.lower_is_better else "worse"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser):
     """Options for files, expectations, and the action."""
     parser.add_argument("files", nargs="+", type=Path, help="results, as --json wrote them")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="(expected.json here)")
     parser.add_argument("--update", action="store_true", help="expect these results from now on")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args):
     """Compares or updates; returns 1 if a result is worse, or was not measured."""
     measured = ratios([json.loads(file.read_text(encoding="utf-8")) for file in args.files])
-    table: Table = json.loads(args.expected.read_text("utf-8")) if args.expected.exists() else {}
+    table = json.loads(args.expected.read_text("utf-8")) if args.expected.exists() else {}
     if args.update:
         args.expected.write_text(json.dumps(table | made(measured), indent=2) + "\n", "utf-8")
         return 0
@@ -71,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ratios(
-    results: Sequence[Mapping[str, Any]],
-) -> dict[str, dict[str, tuple[list[float], bool]]]:
+    results,
+):
     """By benchmark and comparison: the ratios of all repetitions, and whether lower is better."""
-    found: dict[str, dict[str, tuple[list[float], bool]]] = {}
+    found = {}
     for result in results:
         benchmark = found.setdefault(result["conditions"]["benchmark"], {})
         for comparison in result["comparisons"]:
@@ -85,7 +81,7 @@ def ratios(
     return found
 
 
-def made(measured: Mapping[str, Mapping[str, tuple[list[float], bool]]]) -> Table:
+def made(measured):
     """Expectations from measured ratios."""
     return {
         benchmark: {
@@ -96,9 +92,7 @@ def made(measured: Mapping[str, Mapping[str, tuple[list[float], bool]]]) -> Tabl
     }
 
 
-def compared(
-    measured: Mapping[str, Mapping[str, tuple[list[float], bool]]], table: Table
-) -> Iterator[tuple[str, bool]]:
+def compared(measured, table):
     """A line for each expectation of a benchmark that ran, and whether it is met."""
     for benchmark, comparisons in measured.items():
         for name, expected in table.get(benchmark, {}).items():

@@ -3,8 +3,6 @@
 Invariant: a ratio is only ever made of two measurements of the same repetition.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -12,7 +10,6 @@ import platform
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +20,11 @@ import psutil
 import pyarrow as pa
 
 from ackq import limits
-from ackq.client import Admin, Publisher, Security
+from ackq.client import Admin, Publisher
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
 # Notes of a run on the other products that it measured: their versions, and when they sync.
-NOTES: dict[str, str] = {}
+NOTES = {}
 
 Json = Any
 
@@ -46,7 +43,7 @@ class Measurement:
     seconds: dict[str, float]
     cpu_us: dict[str, float] = field(default_factory=dict)
 
-    def rate(self, clock: str) -> float:
+    def rate(self, clock):
         """Rows per second by one clock."""
         return self.rows / self.seconds[clock]
 
@@ -72,25 +69,25 @@ class Comparison:
     subjects: list[Measurement] = field(default_factory=list)
 
     @property
-    def clocks(self) -> list[str]:
+    def clocks(self):
         """The names of the clocks."""
         return list(self.anchors[0].seconds)
 
     @property
-    def passed(self) -> bool:
+    def passed(self):
         """Whether the floor is reached."""
         ratio = statistics.median(self.ratios(self.clocks[0]))
         return self.floor is None or ratio >= self.floor
 
-    def ratios(self, clock: str) -> list[float]:
+    def ratios(self, clock):
         """Rate of the subject divided by that of the anchor, per repetition."""
         pairs = zip(self.subjects, self.anchors, strict=True)
         return [subject.rate(clock) / anchor.rate(clock) for subject, anchor in pairs]
 
-    def only(self, *clocks: str) -> Comparison:
+    def only(self, *clocks):
         """The comparison by some of its clocks, of which the first is judged."""
 
-        def part(runs: list[Measurement]) -> list[Measurement]:
+        def part(runs):
             return [
                 replace(run, seconds={clock: run.seconds[clock] for clock in clocks})
                 for run in runs
@@ -103,7 +100,7 @@ class Comparison:
             subjects=part(self.subjects),
         )
 
-    def lines(self) -> Iterator[str]:
+    def lines(self):
         """The result as a table of median [min..max]."""
         yield f"{self.title}: {len(self.anchors)} repetitions, median [min..max]"
         for clock in self.clocks:
@@ -116,18 +113,18 @@ class Comparison:
             verdict = "OK" if self.passed else "BELOW THE FLOOR"
             yield f"  floor {self.floor:g} by {self.clocks[0]}: {verdict}"
 
-    def raw(self) -> dict[str, Any]:
+    def raw(self):
         """All measurements, for JSON."""
         ratios = {clock: self.ratios(clock) for clock in self.clocks}
         return {**asdict(self), "ratios": ratios, "passed": self.passed}
 
 
-def spread(values: list[float], form: str) -> str:
+def spread(values, form):
     """Median [min..max]."""
     return f"{statistics.median(values):{form}} [{min(values):{form}}..{max(values):{form}}]"
 
 
-def numbers(values: list[float]) -> str:
+def numbers(values):
     """Median [min..max], each with its significant digits."""
     low, median, high = (
         number(each) for each in (min(values), statistics.median(values), max(values))
@@ -135,7 +132,7 @@ def numbers(values: list[float]) -> str:
     return f"{median} [{low}..{high}]"
 
 
-def number(value: float) -> str:
+def number(value):
     """A number with three or four significant digits: 1,152,000, 23.4, 0.861."""
     if value >= 1000:
         digits = max(0, math.floor(math.log10(value)) - 3)
@@ -143,7 +140,7 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
+def cpu_lines(sides):
     """The median CPU of each side that was read, without parts that took none.
 
     Cores is the number of them that the parts kept busy, by the first clock: near the machine's
@@ -162,7 +159,7 @@ def cpu_lines(sides: Mapping[str, list[Measurement]]) -> Iterator[str]:
             yield f"  CPU us/row   {name:<18} {', '.join(parts)}: {cores}"
 
 
-def _cores(run: Measurement) -> float:
+def _cores(run):
     """The number of cores that a measurement kept busy."""
     return sum(run.cpu_us.values()) * run.rate(next(iter(run.seconds))) / 1e6
 
@@ -182,23 +179,23 @@ class Figures:
     values: dict[str, list[float]] = field(default_factory=dict)
     passed: bool = True
 
-    def add(self, values: Mapping[str, float]) -> None:
+    def add(self, values):
         """Adds the values of a repetition."""
         for name, value in values.items():
             self.values.setdefault(name, []).append(value)
 
-    def without_warm_up(self) -> Figures:
+    def without_warm_up(self):
         """The figures without the first repetition."""
         return replace(self, values={name: values[1:] for name, values in self.values.items()})
 
-    def lines(self) -> Iterator[str]:
+    def lines(self):
         """The result as a table of median [min..max]."""
         count = max(map(len, self.values.values()), default=0)
         yield f"{self.title}, {self.unit}: {count} repetitions, median [min..max]"
         for name, values in self.values.items():
             yield f"  {name:<40} {numbers(values)}"
 
-    def raw(self) -> dict[str, Any]:
+    def raw(self):
         """All measurements, for JSON."""
         return asdict(self)
 
@@ -206,25 +203,7 @@ class Figures:
 Result = Comparison | Figures
 
 
-def interleave(
-    comparison: Comparison,
-    repetitions: int,
-    anchor: Callable[[], Measurement],
-    subject: Callable[[], Measurement],
-) -> Comparison:
-    """Measures both sides in alternating order, after a warm-up of each."""
-    runs = {"anchor": comparison.anchors, "subject": comparison.subjects}
-    for results in rotate({"anchor": anchor, "subject": subject}, repetitions):
-        for side, measured in results.items():
-            runs[side].append(measured)
-        ratios = (f"{comparison.ratios(clock)[-1]:.2f} by {clock}" for clock in comparison.clocks)
-        print(f"{comparison.title}: ratio {', '.join(ratios)}", flush=True)
-    return comparison
-
-
-def rotate(
-    sides: Mapping[str, Callable[[], Measurement]], repetitions: int
-) -> Iterator[dict[str, Measurement]]:
+def rotate(sides, repetitions):
     """Measures all sides in turn, in reversed order each time, after a warm-up of each."""
     for run in sides.values():
         run()
@@ -242,38 +221,34 @@ class Pair:
     floor: float | None = None
 
 
-def compare(
-    sides: Mapping[str, Callable[[], Measurement]], pairs: Mapping[str, Pair], repetitions: int
-) -> list[Comparison]:
+def compare(sides, pairs, repetitions, kind=Comparison):
     """Measures many sides in turn, and compares pairs of them, by title."""
-    runs: dict[str, list[Measurement]] = {side: [] for side in sides}
+    runs = {side: [] for side in sides}
     for number, results in enumerate(rotate(sides, repetitions), 1):
         for side, measured in results.items():
             runs[side].append(measured)
         print(f"{', '.join(pairs)}: {number} of {repetitions}", flush=True)
     return [
-        Comparison(
-            title, pair.anchor, pair.subject, pair.floor, runs[pair.anchor], runs[pair.subject]
-        )
+        kind(title, pair.anchor, pair.subject, pair.floor, runs[pair.anchor], runs[pair.subject])
         for title, pair in pairs.items()
     ]
 
 
-def against(subject: str, anchors: Iterable[str], title: str) -> dict[str, Pair]:
+def against(subject, anchors, title):
     """The pairs of a subject with each of its anchors, by titles that name them."""
     return {f"{title}: {subject} / {anchor}": Pair(subject, anchor) for anchor in anchors}
 
 
-def percentiles(seconds: list[float], name: str) -> dict[str, float]:
+def percentiles(seconds, name):
     """Milliseconds by name and percentile."""
     cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
     return {f"{name} p{at / 10:g}": cuts[at - 1] * 1000 for at in (500, 990, 999)}
 
 
 @contextlib.contextmanager
-def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
+def clocked(rows, server=cpu.ACKQ):
     """Times the block by the wall and by CPU; afterwards the list has the measurement."""
-    found: list[Measurement] = []
+    found = []
     before = cpu.seconds(server)
     started = time.perf_counter()
     yield found
@@ -285,7 +260,7 @@ def clocked(rows: int, server: str = cpu.ACKQ) -> Iterator[list[Measurement]]:
 
 
 @contextlib.contextmanager
-def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
+def queue(endpoint, security=None):
     """An unused durable queue at each of some brokers, deleted afterwards; yields its name."""
     name = f"benchmark-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as stack:
@@ -296,12 +271,12 @@ def queue(endpoint: str, security: Security | None = None) -> Iterator[str]:
         yield name
 
 
-def rows_per_frame(size: int) -> int:
+def rows_per_frame(size):
     """The number of messages of a body size in a frame of about the target size."""
     return max(1, min(limits.FRAME_TARGET_ROWS, limits.FRAME_TARGET_BYTES // size))
 
 
-def bodies(rows: int, size: int) -> pa.RecordBatch:
+def bodies(rows, size):
     """Messages with bodies of one size and nothing else."""
     offsets = pa.array(range(0, (rows + 1) * size, size), pa.int32()).buffers()[1]
     data = pa.py_buffer(os.urandom(rows * size))
@@ -309,9 +284,7 @@ def bodies(rows: int, size: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([body], names=["body"])
 
 
-def fill(
-    endpoint: str, queue: str, *, rows: int, size: int, security: Security | None = None
-) -> None:
+def fill(endpoint, queue, *, rows, size, security=None):
     """Publishes messages to a queue and waits for their confirms; each broker gets its share."""
     first, *others = endpoint.split(",")
     if others:
@@ -332,7 +305,7 @@ def fill(
 # --- the report ---
 
 
-def machine() -> dict[str, str]:
+def machine():
     """The properties of the machine that figures depend on."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -5,18 +5,15 @@ producer when the batch is in the page cache, and syncs no message. A topic with
 1 syncs each batch that is appended.
 """
 
-from __future__ import annotations
-
+import contextlib
 import os
 import socket
 import subprocess
-import time
-from pathlib import Path
-from typing import Any, Self
 
 import cpu
 
 from tests import ivy
+from tests.eventually import eventually
 from tests.ports import free_ports
 
 VERSION = "3.9.1"
@@ -29,105 +26,70 @@ SPARK = (
     "org.apache.commons:commons-pool2:2.12.0",
 )
 NAME = "kafka"
-_START_S = 60.0
 _STOP_S = 30.0
 _FOLDER_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 # As in Kafka's own start script.
 _JVM = ("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
-class KafkaServer:
-    """A context manager that starts and stops a broker."""
+@contextlib.contextmanager
+def running(folder):
+    """Starts and stops a broker; yields its `host:port`."""
+    port, controller = free_ports(2)
+    endpoint = f"127.0.0.1:{port}"
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://{endpoint},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{endpoint}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": folder / "data",
+        # One node has one replica.
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+    }
+    properties, log = folder / "server.properties", folder / "server.log"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    java = ["java", *_JVM, "-cp", os.pathsep.join(ivy.jars(SERVER, dependencies=True))]
+    storage = ["kafka.tools.StorageTool", "format", "-t", _FOLDER_ID, "-c", str(properties)]
+    subprocess.run([*java, *storage], check=True, capture_output=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", str(properties)], stdout=out, stderr=out, cwd=folder
+        )
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._port, self._controller = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
+    def listening():
+        assert process.poll() is None, log.read_text(encoding="utf-8")[-2000:]
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
 
-    @property
-    def endpoint(self) -> str:
-        """The broker's `host:port`."""
-        return f"127.0.0.1:{self._port}"
-
-    def __enter__(self) -> Self:
-        classpath = os.pathsep.join(ivy.jars(SERVER, dependencies=True))
-        properties = self._folder / "server.properties"
-        properties.write_text(self._properties(), encoding="utf-8")
-        storage = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", _FOLDER_ID]
-        subprocess.run([*storage, "-c", str(properties)], check=True, capture_output=True)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["java", *_JVM, "-cp", classpath, "kafka.Kafka", str(properties)],
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-            )
-        cpu.SERVERS[NAME] = self._process.pid
-        try:
-            self._wait()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stops the broker."""
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    try:
+        eventually("Kafka", listening)
+        cpu.SERVERS[NAME] = process.pid
+        yield endpoint
+    finally:
         cpu.SERVERS.pop(NAME, None)
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "server.log"
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _START_S
-        assert self._process is not None
-        while self._process.poll() is None and time.monotonic() < deadline:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        tail = self._log.read_text(encoding="utf-8")[-2000:]
-        raise RuntimeError(f"Kafka did not start; its log ends:\n{tail}")
-
-    def _properties(self) -> str:
-        values: dict[str, Any] = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://{self.endpoint},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.endpoint}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": self._folder / "data",
-            # One node has one replica.
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-        }
-        return "".join(f"{name}={value}\n" for name, value in values.items())
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class Topics:
     """Topics of a broker, made and deleted by the client that Spark has loaded."""
 
-    def __init__(self, jvm: Any, endpoint: str) -> None:
+    def __init__(self, jvm, endpoint):
         self._jvm = jvm
         properties = jvm.java.util.Properties()
         properties.setProperty("bootstrap.servers", endpoint)
         self._admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
 
-    def create(self, name: str, *, partitions: int, flush: bool = False) -> None:
+    def create(self, name, *, partitions, flush=False):
         """Makes a topic; with `flush` each batch is synced before it is answered."""
         jvm = self._jvm
         topic = jvm.org.apache.kafka.clients.admin.NewTopic(name, partitions, 1)
@@ -137,11 +99,11 @@ class Topics:
             topic.configs(configs)
         self._admin.createTopics(jvm.java.util.Collections.singleton(topic)).all().get()
 
-    def delete(self, name: str) -> None:
+    def delete(self, name):
         """Deletes a topic."""
         names = self._jvm.java.util.Collections.singleton(name)
         self._admin.deleteTopics(names).all().get()
 
-    def close(self) -> None:
+    def close(self):
         """Closes the client."""
         self._admin.close()

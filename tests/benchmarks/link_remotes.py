@@ -5,8 +5,6 @@ and is used as its documents say; where a hand-written use of it is much faster,
 too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -14,24 +12,21 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol
 
 import cpu
 import harness
 import rabbitmq_sides
 from harness import Measurement
 
-PREFETCH: Final = 5_000
+PREFETCH = 5_000
 # Messages in a batch, a quarter of the window, and deliveries per acknowledgement of RabbitMQ.
-_SHARE: Final = PREFETCH // 4
-LIMIT_S: Final = 300.0
-NATS: Final = "nats-server"
-NATS_PROGRAM: Final = Path(sys.prefix) / "bin" / NATS
+_SHARE = PREFETCH // 4
+LIMIT_S = 300.0
+NATS = "nats-server"
+NATS_PROGRAM = Path(sys.prefix) / "bin" / NATS
 
 
 class Clock:
@@ -42,13 +37,13 @@ class Clock:
         parts: The process ids of the parts by their names.
     """
 
-    def __init__(self, count: int, parts: Mapping[str, int]) -> None:
+    def __init__(self, count, parts):
         self._count = count
         self._parts = parts
-        self._began: tuple[int, float, cpu.Seconds] | None = None
-        self._ended: tuple[float, cpu.Seconds] | None = None
+        self._began = None
+        self._ended = None
 
-    def note(self, done: int) -> None:
+    def note(self, done):
         """Records that `done` messages are done."""
         if self._began is None:
             if done * 10 >= self._count:
@@ -56,41 +51,19 @@ class Clock:
         elif done == self._count:
             self._ended = time.perf_counter(), cpu.of_processes(self._parts)
 
-    def measured(self) -> Measurement:
+    def measured(self):
         """The measurement, once the count was reached."""
-        assert self._began is not None
-        assert self._ended is not None
+        assert self._ended is not None, "too few messages to see a tenth of them"
         first, began_s, before = self._began
         ended_s, after = self._ended
         rows = self._count - first
         return Measurement(rows, {"wall": ended_s - began_s}, cpu.per_row(before, after, rows))
 
 
-# Takes and acknowledges so many messages of a queue.
-Consume = Callable[[Clock, str, int], Awaitable[None]]
-
-
-class Remote(Protocol):
-    """A remote broker, and its bare client library."""
-
-    title: str
-    server: str  # its name in `cpu.SERVERS`
-    consumers: Mapping[str, Consume]  # bare clients that take and acknowledge a queue's messages
-
-    def queue(self, count: int, body: bytes) -> AbstractContextManager[str]:
-        """The name of a new queue with `count` messages."""
-
-    def flags(self, queue: str, direction: str, /) -> tuple[str, ...]:
-        """The flags of a link to it, "in" or "out"."""
-
-    async def publish(self, clock: Clock, queue: str, count: int, body: bytes) -> None:
-        """Publishes messages with ids, and waits for every confirm."""
-
-
 @contextlib.contextmanager
-def running() -> Iterator[list[Remote]]:
+def running():
     """The remote brokers that are installed, each with a server of its own."""
-    found: list[Remote] = []
+    found = []
     with contextlib.ExitStack() as stack:
         if port := stack.enter_context(rabbitmq_sides.running()):
             harness.NOTES["aiormq"] = version("aiormq")
@@ -103,31 +76,35 @@ def running() -> Iterator[list[Remote]]:
 
 
 class RabbitMq:
-    """A node of RabbitMQ, by aiormq."""
+    """A node of RabbitMQ, by aiormq.
+
+    A remote broker has a title, the name of its server in `cpu.SERVERS`, and bare clients that take
+    and acknowledge a queue's messages.
+    """
 
     title = "RabbitMQ"
     server = rabbitmq_sides.NAME
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self._port = port
-        self.consumers: Mapping[str, Consume] = {"bare": self._consume}
+        self.consumers = {"bare": self._consume}
 
-    def queue(self, count: int, body: bytes) -> AbstractContextManager[str]:
+    def queue(self, count, body):
         """The name of a new durable classic queue with `count` messages."""
         return rabbitmq_sides.full_queue(self._port, count, body)
 
-    def flags(self, queue: str, _: str, /) -> tuple[str, ...]:
+    def flags(self, queue, _, /):
         """The flags of a link; the same in both directions."""
         return (f"--broker=amqp://127.0.0.1:{self._port}", f"--broker-queue={queue}")
 
-    async def publish(self, clock: Clock, queue: str, count: int, body: bytes) -> None:
+    async def publish(self, clock, queue, count, body):
         """Publishes with the link's window."""
         import aiormq
 
         confirmed = 0
         async with self._channel() as channel:
 
-            async def send(number: int) -> None:
+            async def send(number):
                 nonlocal confirmed
                 properties = aiormq.spec.Basic.Properties(message_id=str(number), delivery_mode=2)
                 await channel.basic_publish(
@@ -138,19 +115,19 @@ class RabbitMq:
 
             room = asyncio.Semaphore(PREFETCH // _SHARE)
 
-            async def batch(first: int) -> None:
+            async def batch(first):
                 async with room:
                     await asyncio.gather(*map(send, range(first, min(first + _SHARE, count))))
 
             await asyncio.gather(*map(batch, range(0, count, _SHARE)))
 
-    async def _consume(self, clock: Clock, queue: str, count: int) -> None:
+    async def _consume(self, clock, queue, count):
         """Acknowledges a quarter of the window at once, as the link does."""
         taken = 0
         done = asyncio.Event()
         async with self._channel() as channel:
 
-            async def on_message(message: Any) -> None:
+            async def on_message(message):
                 nonlocal taken
                 taken += 1
                 clock.note(taken)
@@ -164,7 +141,7 @@ class RabbitMq:
             await done.wait()
 
     @contextlib.asynccontextmanager
-    async def _channel(self) -> Any:
+    async def _channel(self):
         import aiormq
 
         connection = await aiormq.connect(f"amqp://127.0.0.1:{self._port}")
@@ -175,7 +152,7 @@ class RabbitMq:
 
 
 @contextlib.contextmanager
-def _nats() -> Iterator[Remote]:
+def _nats():
     from tests.fakes.certificates import Authority
     from tests.wire.links.jetstream.nats_server import NatsServer
 
@@ -199,35 +176,31 @@ class JetStream:
     title = "JetStream"
     server = NATS
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server):
         self._server = server
-        self.consumers: Mapping[str, Consume] = {"bare": self._fetch, "by hand": self._pull}
+        self.consumers = {"bare": self._fetch, "by hand": self._pull}
 
     @contextlib.contextmanager
-    def queue(self, count: int, body: bytes) -> Iterator[str]:
+    def queue(self, count, body):
         """The name of a new stream with `count` messages and the consumer `link`."""
         from tests.wire.links.jetstream.nats_server import Stream
 
         stream = Stream(self._server, ack_wait=30 * 10**9, max_ack_pending=2 * PREFETCH)
         try:
             if count:
-                asyncio.run(self._publish(lambda _: None, stream.name, count, body))
+                asyncio.run(self.publish(Clock(count, {}), stream.name, count, body))
             yield stream.name
         finally:
             stream.delete()
 
-    def flags(self, queue: str, direction: str, /) -> tuple[str, ...]:
+    def flags(self, queue, direction, /):
         """The flags of a link."""
         common = ("--protocol=nats", f"--broker={self._server.url}")
         if direction == "in":
             return (*common, f"--broker-queue={queue}/link")
         return (*common, f"--broker-queue={queue}", f"--routing-key={queue}.x")
 
-    async def publish(self, clock: Clock, queue: str, count: int, body: bytes) -> None:
-        """Publishes with the link's window."""
-        await self._publish(clock.note, queue, count, body)
-
-    async def _fetch(self, clock: Clock, queue: str, count: int) -> None:
+    async def _fetch(self, clock, queue, count):
         """Fetches a quarter of the window at a time, and acknowledges each message."""
         taken = 0
         async with self._client() as client:
@@ -241,7 +214,7 @@ class JetStream:
             await client.flush()  # the server has read all acknowledgements
             clock.note(taken)
 
-    async def _pull(self, clock: Clock, queue: str, count: int) -> None:
+    async def _pull(self, clock, queue, count):
         """Pulls by frames of the protocol, which a callback takes and acknowledges."""
         place = f"$JS.API.CONSUMER.MSG.NEXT.{queue}.link"
         wanted = json.dumps({"batch": _SHARE, "expires": int(LIMIT_S * 10**9)}).encode()
@@ -250,7 +223,7 @@ class JetStream:
         async with self._client() as client:
             inbox = client.new_inbox()
 
-            async def on_message(message: Any) -> None:
+            async def on_message(message):
                 nonlocal taken
                 await client.publish(message.reply, b"+ACK")
                 taken += 1
@@ -269,16 +242,15 @@ class JetStream:
             await client.flush()
             clock.note(taken)
 
-    async def _publish(
-        self, note: Callable[[int], None], queue: str, count: int, body: bytes
-    ) -> None:
+    async def publish(self, clock, queue, count, body):
+        """Publishes with the link's window."""
         confirmed = 0
 
-        def on_confirm(answer: asyncio.Future[Any]) -> None:
+        def on_confirm(answer):
             nonlocal confirmed
             answer.result()
             confirmed += 1
-            note(confirmed)
+            clock.note(confirmed)
 
         async with self._client() as client:
             js = client.jetstream(publish_async_max_pending=PREFETCH)
@@ -290,7 +262,7 @@ class JetStream:
         assert confirmed == count, f"{confirmed} of {count} confirmed"
 
     @contextlib.asynccontextmanager
-    async def _client(self) -> Any:
+    async def _client(self):
         import nats
 
         client = await nats.connect(self._server.url)
@@ -300,11 +272,11 @@ class JetStream:
             await client.close()
 
 
-def measured(remote: Remote, count: int, work: Callable[[Clock], Awaitable[None]]) -> Measurement:
+def measured(remote, count, work):
     """Runs a bare client in this process."""
     clock = Clock(count, {"client": os.getpid(), remote.server: cpu.SERVERS[remote.server]})
 
-    async def run() -> None:
+    async def run():
         async with asyncio.timeout(LIMIT_S):
             await work(clock)
 

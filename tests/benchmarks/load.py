@@ -4,27 +4,24 @@ Invariant: a message carries the time at which it was due to be published, by th
 and every delay is counted from that time. A load that falls behind its schedule shows as delay.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from ackq.client import Channel, Message, Publisher
+from ackq.client import Channel, Publisher
 
 STAMP_BYTES = 8
 _START_NS = 200_000_000
 _BATCH_S = 0.01
 
 
-def start(*arguments: object, program: str = __file__) -> subprocess.Popen[str]:
+def start(*arguments, program=__file__):
     """Starts a program, by default this one, as a process, which first prints `ready`."""
     child = subprocess.Popen(
         [sys.executable, program, *map(str, arguments)],
@@ -33,22 +30,21 @@ def start(*arguments: object, program: str = __file__) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     return child
 
 
-def stamped(when_ns: int, size: int) -> bytes:
+def stamped(when_ns, size):
     """A body of a size that begins with a time."""
     return when_ns.to_bytes(STAMP_BYTES) + bytes(size - STAMP_BYTES)
 
 
-def stamp(body: bytes) -> int:
+def stamp(body):
     """The time that a body begins with."""
     return int.from_bytes(body[:STAMP_BYTES])
 
 
-def schedule(rate: float, count: int) -> Iterator[int]:
+def schedule(rate, count):
     """Yields each due time of a schedule once it has come; at rate 0 the current time."""
     if not rate:
         for _ in range(count):
@@ -62,21 +58,26 @@ def schedule(rate: float, count: int) -> Iterator[int]:
         yield due
 
 
-def publish(
-    endpoint: str, queue: str, file: str, rate: str, count: str, size: str, immediately: str
-) -> None:
-    """Publishes single messages; writes each one's due time, and its delay to the confirm."""
-    dues, delays = np.zeros((2, int(count)), np.int64)
+def publish(endpoint, queue, file, rate, count, size, how):
+    """Publishes messages; writes due times, and delays to the confirms.
+
+    One by one, with `immediately` for a confirm at once; or with `batches` a batch each 10 ms.
+    """
+    rows = per_batch(float(rate)) if how == "batches" else 1
+    calls = int(count) // rows
+    dues, delays = np.zeros((2, calls), np.int64)
     with Publisher(endpoint, routing_key=queue) as publisher:
         publisher.publish(b"", ack_immediately=True).result()  # opens the stream
         print("ready", flush=True)
-        for number, due in enumerate(schedule(float(rate), int(count))):
-            dues[number] = due
-            answer = publisher.publish(
-                stamped(due, int(size)), ack_immediately=immediately == "immediately"
-            )
+        for number, due in enumerate(schedule(float(rate) / rows, calls)):
+            dues[number], body = due, stamped(due, int(size))
+            if how == "batches":
+                bodies = pa.array([body] * rows, pa.binary())
+                answer = publisher.publish_batch(pa.record_batch({"body": bodies}))
+            else:
+                answer = publisher.publish(body, ack_immediately=how == "immediately")
 
-            def confirmed(_: object, number: int = number, due: int = due) -> None:
+            def confirmed(_, number=number, due=due):
                 delays[number] = time.time_ns() - due
 
             answer.add_done_callback(confirmed)
@@ -84,37 +85,17 @@ def publish(
     np.save(file, [dues, delays])
 
 
-def per_batch(rate: float) -> int:
+def per_batch(rate):
     """The number of messages of a batch each 10 ms; a thousand if there is no rate."""
     return max(1, int(rate * _BATCH_S)) if rate else 1000
 
 
-def publish_batches(endpoint: str, queue: str, file: str, rate: str, count: str, size: str) -> None:
-    """Publishes a batch each 10 ms, at a rate of messages; at rate 0 as fast as it can."""
-    rows = per_batch(float(rate))
-    batches = int(count) // rows
-    delays = np.zeros(batches, np.int64)
-    with Publisher(endpoint, routing_key=queue) as publisher:
-        publisher.publish(b"", ack_immediately=True).result()  # opens the stream
-        print("ready", flush=True)
-        for number, due in enumerate(schedule(float(rate) / rows, batches)):
-            bodies = pa.array([stamped(due, int(size))] * rows, pa.binary())
-            answer = publisher.publish_batch(pa.record_batch({"body": bodies}))
-
-            def confirmed(_: object, number: int = number, due: int = due) -> None:
-                delays[number] = time.time_ns() - due
-
-            answer.add_done_callback(confirmed)
-        publisher.flush()
-    np.save(file, delays)
-
-
-def consume(endpoint: str, queue: str, file: str, count: str) -> None:
+def consume(endpoint, queue, file, count):
     """Consumes by a callback in the default mode; writes due times and delays."""
     dues, delays = np.zeros((2, int(count)), np.int64)
     taken, done = 0, threading.Event()
 
-    def on_message(message: Message) -> None:
+    def on_message(message):
         nonlocal taken
         body = message.body
         if not body:  # the message that opened the publisher
@@ -134,6 +115,4 @@ def consume(endpoint: str, queue: str, file: str, count: str) -> None:
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parent))
-    {"publish": publish, "publish-batches": publish_batches, "consume": consume}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    {"publish": publish, "consume": consume}[sys.argv[1]](*sys.argv[2:])

@@ -5,32 +5,28 @@ used in its fastest way: the channel below the blocking channel of its connectio
 wait for each answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import cpu
 import harness
-from harness import Measurement
 
 from tests.wire.brokers import rabbitmq_server
 
 NAME = "rabbitmq"
 PREFETCH = 1_000
-# How many publishes pika buffers before it sends and receives.
+# How many publishes pika buffers before it sends and receives, and the most without a confirm.
 _PER_TURN = 100
+_UNDER_WAY = 100_000
 
 
 @contextlib.contextmanager
-def running() -> Iterator[int]:
+def running():
     """The port of a node; 0 if RabbitMQ or its client is not installed."""
     missing = rabbitmq_server.missing() or ("" if find_spec("pika") else "pika")
     if missing:
@@ -50,13 +46,13 @@ def running() -> Iterator[int]:
         del cpu.SERVERS[NAME]
 
 
-def _server_version(port: int) -> str:
+def _server_version(port):
     with _channel(port) as (connection, _, _):
         return str(connection._impl.server_properties["version"])
 
 
 @contextlib.contextmanager
-def _channel(port: int) -> Iterator[tuple[Any, Any, str]]:
+def _channel(port, arguments=None):
     """A connection, a channel, and a durable queue that is deleted afterwards."""
     import pika
 
@@ -65,22 +61,22 @@ def _channel(port: int) -> Iterator[tuple[Any, Any, str]]:
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, heartbeat=0))
     ) as connection:
         channel = connection.channel()
-        channel.queue_declare(queue, durable=True)
+        channel.queue_declare(queue, durable=True, arguments=arguments)
         yield connection, channel, queue
         channel.queue_delete(queue)
 
 
-def _persistent() -> Any:
+def _persistent(**properties):
     import pika
 
-    return pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
+    return pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent, **properties)
 
 
 # --- publishing ---
 
 
 @contextlib.contextmanager
-def waiting(port: int | str, queue: str) -> Iterator[Callable[[bytes], object]]:
+def waiting(port, queue):
     """A connection that publishes, and waits for the confirm of each message."""
     properties = _persistent()
     with _channel(int(port)) as (_, channel, _):
@@ -88,7 +84,7 @@ def waiting(port: int | str, queue: str) -> Iterator[Callable[[bytes], object]]:
         yield lambda body: channel.basic_publish("", queue, body, properties)
 
 
-def commit_each(port: int, count: int, body: bytes) -> Measurement:
+def commit_each(port, count, body):
     """Publishes and commits by tx.commit, one message at a time."""
     properties = _persistent()
     with _channel(port) as (_, channel, queue):
@@ -100,7 +96,7 @@ def commit_each(port: int, count: int, body: bytes) -> Measurement:
     return found[0]
 
 
-def confirm_each(port: int, count: int, body: bytes, times_s: list[float]) -> Measurement:
+def confirm_each(port, count, body, times_s):
     """Publishes and waits for each confirm, one message at a time; adds each one's seconds."""
     properties = _persistent()
     with _channel(port) as (_, channel, queue):
@@ -113,22 +109,25 @@ def confirm_each(port: int, count: int, body: bytes, times_s: list[float]) -> Me
     return found[0]
 
 
-def confirms_streamed(port: int, count: int, body: bytes) -> Measurement:
+def confirms_streamed(port, count, body):
     """Publishes one by one, and collects every confirm."""
     with _channel(port) as (connection, channel, queue), harness.clocked(count, NAME) as found:
         _stream(connection, channel._impl, queue, count, body)
     return found[0]
 
 
-def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) -> None:
+def _stream(connection, channel, queue, count, body, *, ids=False):
     """Publishes messages, and returns when all are confirmed."""
     properties = _persistent()
     confirms = Confirms(channel)
     for number in range(count):
-        confirms.expect(1)
-        channel.basic_publish("", queue, body, properties)
+        confirms.expect()
+        named = _persistent(message_id=f"{number:020}") if ids else properties
+        channel.basic_publish("", queue, body, named)
         if number % _PER_TURN == 0:
             connection.process_data_events(0)
+        while confirms.missing > _UNDER_WAY:
+            connection.process_data_events(0.01)
     while confirms.missing:
         connection.process_data_events(0.01)
 
@@ -136,23 +135,23 @@ def _stream(connection: Any, channel: Any, queue: str, count: int, body: bytes) 
 class Confirms:
     """The confirms of a channel, which this puts into confirm mode."""
 
-    def __init__(self, channel: Any) -> None:
-        self._unconfirmed: set[int] = set()
+    def __init__(self, channel):
+        self._unconfirmed = set()
         self._confirmed_below = 1
         self._last = 0
         channel.confirm_delivery(self._on_answer)
 
     @property
-    def missing(self) -> int:
+    def missing(self):
         """The number of outstanding confirms."""
         return len(self._unconfirmed)
 
-    def expect(self, publishes: int) -> None:
-        """Records that more messages are published."""
-        self._unconfirmed.update(range(self._last + 1, self._last + publishes + 1))
-        self._last += publishes
+    def expect(self):
+        """Records that one more message is published."""
+        self._last += 1
+        self._unconfirmed.add(self._last)
 
-    def _on_answer(self, frame: Any) -> None:
+    def _on_answer(self, frame):
         from pika import spec
 
         assert isinstance(frame.method, spec.Basic.Ack)
@@ -168,15 +167,15 @@ class Confirms:
 
 
 @contextlib.contextmanager
-def full_queue(port: int, count: int, body: bytes) -> Iterator[str]:
+def full_queue(port, count, body, arguments=None, *, ids=False):
     """A durable queue with messages, deleted afterwards; yields its name."""
-    with _channel(port) as (connection, _, queue):
+    with _channel(port, arguments) as (connection, _, queue):
         if count:
-            _stream(connection, connection.channel()._impl, queue, count, body)
+            _stream(connection, connection.channel()._impl, queue, count, body, ids=ids)
         yield queue
 
 
-def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
+def consume(port, count, body, every):
     """Takes messages, with an ack for every `every` of them."""
     with _channel(port) as (connection, channel, queue):
         _stream(connection, connection.channel()._impl, queue, count, body)
@@ -189,7 +188,7 @@ def consume(port: int, count: int, body: bytes, every: int) -> Measurement:
 class _Consumer:
     """A connection that takes messages, acks them and ends, by pika's callbacks."""
 
-    def __init__(self, port: int, queue: str, count: int, every: int) -> None:
+    def __init__(self, port, queue, count, every):
         import pika
 
         self._queue, self._left, self._every = queue, count, every
@@ -199,15 +198,15 @@ class _Consumer:
             on_close_callback=lambda closed, _: closed.ioloop.stop(),
         )
 
-    def run(self) -> None:
+    def run(self):
         """Returns when the node has answered after the last ack."""
         self._connection.ioloop.start()
 
-    def _on_channel(self, channel: Any) -> None:
+    def _on_channel(self, channel):
         channel.basic_qos(prefetch_count=PREFETCH)
         channel.basic_consume(self._queue, self._on_message)
 
-    def _on_message(self, channel: Any, method: Any, _: Any, __: bytes) -> None:
+    def _on_message(self, channel, method, _, __):
         self._left -= 1
         if self._left % self._every == 0:
             channel.basic_ack(method.delivery_tag, multiple=self._every > 1)

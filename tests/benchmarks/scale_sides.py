@@ -3,11 +3,8 @@
 Invariant: counted messages were confirmed or settled within the time counted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import ackq_sides
@@ -34,7 +31,7 @@ ROUND = 10_000
 # --- queues and routes ---
 
 
-def queues(endpoint: str, count: int) -> list[str]:
+def queues(endpoint, count):
     """Declares durable queues, which stay as long as the benchmark's broker; returns the names."""
     stem = f"benchmark-{uuid.uuid4().hex[:8]}"
     names = [f"{stem}-{number}" for number in range(count)]
@@ -44,7 +41,7 @@ def queues(endpoint: str, count: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def topic(endpoint: str) -> Iterator[str]:
+def topic(endpoint):
     """A topic exchange that routes all messages to one queue; yields its name."""
     with harness.queue(endpoint) as queue, Admin(endpoint) as admin:
         admin.declare_exchange(queue, kind="topic")
@@ -53,13 +50,13 @@ def topic(endpoint: str) -> Iterator[str]:
         admin.delete_exchange(queue)
 
 
-def batch_of(keys: Sequence[str], size: int) -> pa.RecordBatch:
+def batch_of(keys, size):
     """A batch whose rows have the keys in turn."""
     column = pa.array([keys[number % len(keys)] for number in range(BATCH_ROWS)])
     return harness.bodies(BATCH_ROWS, size).append_column("routing_key", column)
 
 
-def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Measurement:
+def publish(endpoint, exchange, keys, size):
     """Publishes batches whose rows have the keys in turn; they stay in their queues."""
     batch = batch_of(keys, size)
     with Publisher(endpoint, exchange=exchange, mandatory=True) as publisher:
@@ -74,43 +71,37 @@ def publish(endpoint: str, exchange: str, keys: Sequence[str], size: int) -> Mea
 # --- sizes ---
 
 
-def publish_size(endpoint: str, size: int) -> Measurement:
+def publish_batch(endpoint, size):
     """Publishes bodies of a size; the rows of the measurement are bytes."""
-    with harness.queue(endpoint) as queue:
-        return _publish(endpoint, queue, size)
+    frame, count = _frames(size)
+    return _of_bytes(ackq_sides.batches_streamed(endpoint, count, frame), size)
 
 
-def receive_size(endpoint: str, size: int) -> Measurement:
-    """Publishes bodies of a size to a consumer that settles each batch."""
-    with harness.queue(endpoint) as queue:
-        published = _publish(endpoint, queue, size)
-        with Channel(endpoint) as channel, harness.clocked(published.rows) as found:
-            ackq_sides.take_batches(channel, queue, published.rows // size, _AHEAD_ROWS)
-    return found[0]
+def receive_batch(endpoint, size):
+    """Publishes bodies of a size to a consumer that settles each batch, in bytes likewise."""
+    frame, count = _frames(size)
+    rows = count * frame.num_rows
+    with ackq_sides.filled(endpoint, rows, bytes(size), harness.fill) as (channel, queue, found):
+        ackq_sides.take_batches(channel, queue, rows, _AHEAD_ROWS)
+    return _of_bytes(found[0], size)
 
 
-def _publish(endpoint: str, queue: str, size: int) -> Measurement:
+def _frames(size):
+    """A frame of bodies of a size, and how many of them are the volume."""
     frame = harness.bodies(harness.rows_per_frame(size), size)
-    count = VOLUME_BYTES // (frame.num_rows * size) or 1
-    with Publisher(endpoint, routing_key=queue) as publisher:
-        publisher.publish(b"", ack_immediately=True).result()
-        with Admin(endpoint) as admin:
-            admin.purge_queue(queue)
-        with harness.clocked(count * frame.num_rows * size) as found:
-            answers = [publisher.publish_batch(frame) for _ in range(count)]
-            publisher.flush()
-            assert sum(answer.result() for answer in answers) == count * frame.num_rows
-    return found[0]
+    return frame, VOLUME_BYTES // (frame.num_rows * size) or 1
 
 
-BY_SIZE = {"publish_batch": publish_size, "receive_batch": receive_size}
+def _of_bytes(measured, size):
+    used = {part: each / size for part, each in measured.cpu_us.items()}
+    return Measurement(measured.rows * size, measured.seconds, used)
 
 
 # --- backlogs ---
 
 
 @contextlib.contextmanager
-def backlogs(endpoint: str, counts: Sequence[int], size: int) -> Iterator[dict[int, str]]:
+def backlogs(endpoint, counts, size):
     """A queue for each count, which holds that many messages; yields their names by count."""
     with contextlib.ExitStack() as stack:
         names = {count: stack.enter_context(harness.queue(endpoint)) for count in counts}
@@ -119,7 +110,7 @@ def backlogs(endpoint: str, counts: Sequence[int], size: int) -> Iterator[dict[i
         yield names
 
 
-def take(endpoint: str, queue: str, size: int) -> Measurement:
+def take(endpoint, queue, size):
     """Takes messages in rounds, each by a consumer of its own, and refills the queue untimed."""
     parts = []
     with Channel(endpoint) as channel:
@@ -135,7 +126,7 @@ def take(endpoint: str, queue: str, size: int) -> Measurement:
     )
 
 
-def _take_round(channel: Channel, queue: str) -> None:
+def _take_round(channel, queue):
     consumer = channel.consume(queue, mode="client", prefetch=ROUND)
     batches, left = [], ROUND
     while left:

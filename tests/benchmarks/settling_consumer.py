@@ -4,23 +4,20 @@ The calls of its driver and tasks, without Spark: each lease is fetched whole, a
 call that leases the next one. Invariant: it ends when all COUNT messages are accepted.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import Final
 
 from ackq.client import Admin, Session
 from ackq.spark.options import options
-from ackq.spark.source.lease import OutstandingLease, ReadLimits, SessionDriver
+from ackq.spark.source.lease import ReadLimits, SessionDriver
 from ackq.spark.source.offset import OPENING
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns
 
-COLUMNS: Final = ("body", "message_id")
-_WAIT_MS: Final = 1_000
+COLUMNS = ("body", "message_id")
+_WAIT_MS = 1_000
 
 
-def consume(endpoint: str, queue: str, count: int) -> int:
+def consume(endpoint, queue, count):
     """Takes and accepts `count` messages; returns the number of batches."""
     session = Session(endpoint)
     with Admin(endpoint) as admin:
@@ -42,7 +39,7 @@ def consume(endpoint: str, queue: str, count: int) -> int:
     return batches
 
 
-def _fetched(session: Session, lease: OutstandingLease) -> int:
+def _fetched(session, lease):
     """The number of rows in a lease, all of which are read."""
     request = pb.FetchRequest(
         session=lease.session,

@@ -3,29 +3,31 @@
 Invariant: a measurement covers whole micro-batches of equal row counts, and never the first.
 """
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import arrow_baseline
 import cpu
 from harness import Measurement
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ackq import limits
-from ackq.client import Security
 from ackq.spark import configure
 
 FLOOR = 0.5
-BATCH_BYTES = 64_000_000
+BATCH_MEGABYTES = 64
+BATCHES = {"batches": (4, "timed micro-batches of a run")}
+# For micro-batches of several sizes, each with results of its own.
+BATCH_BYTES = {
+    "batch-bytes": (
+        [BATCH_MEGABYTES],
+        "millions of bytes of a micro-batch's bodies, with or without m, separated by commas",
+    )
+}
 # What a body counts at least in a micro-batch: small rows cost more than their bodies.
 LEAST_BYTES = 200
 QUERY_TIMEOUT_S = 300
@@ -56,37 +58,16 @@ DELTA = {
 }
 
 
-def add_batches(parser: argparse.ArgumentParser) -> None:
-    """The option that every Spark benchmark has."""
-    parser.add_argument("--batches", type=int, default=4, help="timed micro-batches of a run (4)")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a benchmark with a floor."""
-    add_batches(parser)
-    parser.add_argument("--floor", type=float, default=FLOOR, help=f"least median ratio ({FLOOR})")
-
-
-def to_broker(endpoint: str, security: Security | None = None) -> dict[str, str]:
+def to_broker(endpoint, security=None):
     """Options of `format("ackq")` that name a broker, and its security."""
     if security is None:
         return {"endpoint": endpoint}
     return {"endpoint": endpoint, "tlsCa": security.ca, "tokenFile": security.token_file}
 
 
-def add_batch_bytes(parser: argparse.ArgumentParser) -> None:
-    """The option for micro-batches of several sizes, each with results of its own."""
-    parser.add_argument(
-        "--batch-bytes",
-        type=lambda text: [1_000_000 * int(part.removesuffix("m")) for part in text.split(",")],
-        default=[BATCH_BYTES],
-        help="millions of bytes of a micro-batch's bodies, separated by commas: 64m,400m (64m)",
-    )
-
-
-def rows_per_batch(size: int, batch_bytes: int = BATCH_BYTES) -> int:
+def rows_per_batch(size, megabytes=BATCH_MEGABYTES):
     """Rows of a micro-batch for a body size, which counts `LEAST_BYTES` at least."""
-    return batch_bytes // max(size, LEAST_BYTES)
+    return megabytes * 1_000_000 // max(size, LEAST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -96,31 +77,32 @@ class Load:
     size: int
     rows: int
     batches: int
+    skipped: int = 1
 
     @property
-    def total(self) -> int:
+    def total(self):
         """Rows of all micro-batches, with the first, which is not timed."""
-        return self.rows * (self.batches + 1)
+        return self.rows * (self.batches + self.skipped)
 
     @property
-    def whole_name(self) -> str:
+    def whole_name(self):
         """The sizes of a body and of a micro-batch."""
         return f"{self.size:,} B, {self.rows:,} rows per micro-batch"
 
     @property
-    def name(self) -> str:
+    def name(self):
         """The size of a body, and of a micro-batch if it is not the usual one."""
         usual = self.rows == rows_per_batch(self.size)
         return f"{self.size:,} B" if usual else self.whole_name
 
 
-def loads(args: argparse.Namespace) -> list[Load]:
+def loads(args):
     """A load for each body size and size of a micro-batch that the options name."""
-    sizes, points = args.sizes, getattr(args, "batch_bytes", [BATCH_BYTES])
+    sizes, points = args.sizes, getattr(args, "batch_bytes", [BATCH_MEGABYTES])
     return [Load(size, rows_per_batch(size, at), args.batches) for size in sizes for at in points]
 
 
-def body(counter: str, size: int) -> str:
+def body(counter, size):
     """SQL of bodies of a size: a counter and filler."""
     filler = "x" * (size - COUNTER_DIGITS)
     digits = f"lpad(cast({counter} AS STRING), {COUNTER_DIGITS}, '0')"
@@ -128,14 +110,13 @@ def body(counter: str, size: int) -> str:
 
 
 @contextlib.contextmanager
-def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def session(settings=None):
     """A quiet local Spark with the anchors; enter it before a gRPC channel is open."""
     # Workers import the anchors from this folder.
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     builder = SparkSession.builder.master("local[*]").appName("benchmark")
-    for key, value in {**SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
+    builder = builder.config(map={**SETTINGS, **(settings or {})})
     spark = configure(builder, max_message_bytes=64 * limits.KIB).getOrCreate()
     try:
         spark.dataSource.register(arrow_baseline.Baseline)
@@ -144,23 +125,28 @@ def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]
         spark.stop()
 
 
-def measure(
-    rows: DataFrame,
-    *,
-    sink: str,
-    options: Mapping[str, str],
-    trigger: dict[str, Any],
-    batches: int,
-    server: str = cpu.ACKQ,
-) -> Measurement:
+def read(spark, load, endpoint, queue, columns, *, partitions=None, security=None):
+    """A stream of a queue in equal micro-batches; without columns, as `.load()` alone reads it."""
+    options = {
+        **to_broker(endpoint, security),
+        "queue": queue,
+        "maxMessagesPerTrigger": load.rows,
+        "maxBytesPerTrigger": "4g",
+        "minPartitions": partitions or os.cpu_count() or 1,
+    }
+    reader = spark.readStream.format("ackq").options(**options)
+    return (reader.schema(columns) if columns else reader).load()
+
+
+def measure(rows, sink, options, batches, *, ends=True, server=cpu.ACKQ):
     """Runs a query and times micro-batches 2 to `batches` + 1 of those with rows.
 
     Args:
         rows: A stream of equal micro-batches.
         sink: A format.
         options: Options of the sink.
-        trigger: As `DataStreamWriter.trigger` takes it; one that never ends is stopped.
         batches: Micro-batches to time.
+        ends: The stream ends by itself; one that never ends is stopped.
         server: The server whose CPU is the broker's.
 
     Returns:
@@ -171,9 +157,7 @@ def measure(
         StreamingQueryException: The query failed.
     """
     meter = cpu.Meter(server, skip=1)
-    timed = follow(
-        rows, sink=sink, options=options, trigger=trigger, batches=batches, skip=1, meter=meter
-    )
+    timed = follow(rows, sink, options, batches, ends=ends, meter=meter)
     seconds = {
         clock: sum(progress["durationMs"][name] for progress in timed) / 1000
         for clock, name in CLOCKS.items()
@@ -182,32 +166,24 @@ def measure(
     return Measurement(rows_timed, seconds, meter.per_row(timed[0]["numInputRows"]))
 
 
-def follow(
-    rows: DataFrame,
-    *,
-    sink: str,
-    options: Mapping[str, str],
-    trigger: dict[str, Any],
-    batches: int,
-    skip: int,
-    meter: cpu.Meter | None = None,
-) -> list[Any]:
+def follow(rows, sink, options, batches, *, ends=True, skip=1, meter=None):
     """Runs a query; returns the progress of `batches` micro-batches with rows after `skip`.
 
     Arguments and errors as in `measure`.
     """
+    trigger = {"availableNow": True} if ends else {"processingTime": "1 second"}
     with tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as checkpoint:
         writer = rows.writeStream.format(sink).options(**options).trigger(**trigger)
         query = writer.option("checkpointLocation", checkpoint).start()
         deadline = time.monotonic() + QUERY_TIMEOUT_S
-        ended, timed = False, list[Any]()
+        ended, timed = False, []
         while not ended and time.monotonic() < deadline:
-            ended = query.awaitTermination(POLL_S) or False  # type: ignore[arg-type]
+            ended = query.awaitTermination(POLL_S) or False
             full = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
             timed = full[skip : skip + batches]
             if meter is not None:
                 meter.at(min(len(full), skip + batches))
-            if len(timed) == batches and "availableNow" not in trigger:
+            if len(timed) == batches and not ends:
                 break
         query.stop()
     counts = [progress["numInputRows"] for progress in timed]

@@ -1,24 +1,19 @@
 """Synchronous publishers, threads of a process of their own: `sync_publishers.py CLIENT ...`.
 
-Invariant: each thread has a publisher (connection, producer) of its own, and publishes the next
+Invariant: each thread has a publisher (or connection) of its own, and publishes the next
 message when the previous one is confirmed. The message that opens a publisher is not counted.
 """
-
-from __future__ import annotations
 
 import contextlib
 import functools
 import itertools
 import json
 import math
-import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import ackq_sides
-import confluent_sides
 import load
 import rabbitmq_sides
 
@@ -27,15 +22,11 @@ from ackq.client import Admin
 CLIENTS = {
     "ackq": ackq_sides.waiting,
     "RabbitMQ": rabbitmq_sides.waiting,
-    "Kafka": confluent_sides.waiting,
 }
 FILLING = 40
-Publish = Callable[[bytes], object]
 
 
-def opened(
-    *given: str | int, threads: int = 1, seconds: float = math.inf, count: int = sys.maxsize
-) -> subprocess.Popen[str]:
+def opened(*given, threads=1, seconds=math.inf, count=sys.maxsize):
     """A process with open publishers, which publish for some seconds or some messages each.
 
     Given are client, address, queue, and bytes of a body. As a context manager the process ends
@@ -44,7 +35,7 @@ def opened(
     return load.start(*given, threads, seconds, count, program=__file__)
 
 
-def run(*processes: subprocess.Popen[str]) -> tuple[float, list[float]]:
+def run(*processes):
     """Lets all publish, and waits for them; returns the seconds in all, and of each message."""
     for process in processes:
         print(file=process.stdin, flush=True)
@@ -52,7 +43,7 @@ def run(*processes: subprocess.Popen[str]) -> tuple[float, list[float]]:
     return max(took for took, _ in found), [wait for _, waits in found for wait in waits]
 
 
-def fill(endpoint: str, queue: str, *, rows: int, size: int) -> None:
+def fill(endpoint, queue, *, rows, size):
     """Publishes messages one by one, by 40 publishers: each is a frame and a block of its own."""
     each = rows // FILLING
     with opened("ackq", endpoint, queue, size, threads=FILLING, count=each) as process:
@@ -62,9 +53,7 @@ def fill(endpoint: str, queue: str, *, rows: int, size: int) -> None:
     assert len(waits) == rows, f"published {len(waits)} of {rows}"
 
 
-def main(
-    client: str, address: str, queue: str, size: str, threads: str, seconds: str, count: str
-) -> None:
+def main(client, address, queue, size, threads, seconds, count):
     """Opens the publishers; on a line of input they publish, and it prints what they measured."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(int(threads)) as pool:
         publishers = [
@@ -82,7 +71,7 @@ def main(
         sys.stdin.read()
 
 
-def _publish(publish: Publish, *, body: bytes, end: float, count: int) -> list[float]:
+def _publish(publish, *, body, end, count):
     """The seconds of each message, until a time or up to a number of messages."""
     times = [time.perf_counter()]
     while times[-1] < end and len(times) <= count:

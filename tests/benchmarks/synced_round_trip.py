@@ -5,8 +5,6 @@ The server is a separate process on loopback TCP that does nothing else: no brok
 a request that waits for the previous one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -14,18 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import cpu
 import harness
-from harness import Measurement
 
 NAME = "synced round trip"
 
 
 @contextlib.contextmanager
-def running() -> Iterator[int]:
+def running():
     """The port of a running server."""
     with tempfile.TemporaryDirectory(prefix="ackq-benchmark-sync-") as folder:
         command = [sys.executable, __file__, str(Path(folder, "log"))]
@@ -39,7 +35,7 @@ def running() -> Iterator[int]:
                 del cpu.SERVERS[NAME]
 
 
-def each(port: int, count: int, body: bytes, times_s: list[float]) -> Measurement:
+def each(port, count, body, times_s):
     """Makes round trips, one after another; adds the seconds of each."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -53,7 +49,7 @@ def each(port: int, count: int, body: bytes, times_s: list[float]) -> Measuremen
     return found[0]
 
 
-def serve(path: str) -> None:
+def serve(path):
     """Answers one connection after another, until it is ended."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -65,7 +61,7 @@ def serve(path: str) -> None:
                 _answer(connection, log, int.from_bytes(connection.recv(4)))
 
 
-def _answer(connection: socket.socket, log: int, size: int) -> None:
+def _answer(connection, log, size):
     while body := connection.recv(size, socket.MSG_WAITALL):
         os.write(log, body)
         os.fdatasync(log)

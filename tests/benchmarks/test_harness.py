@@ -80,8 +80,6 @@ def test_a_number_is_as_long_as_it_says_something(value, text):
 
 def test_the_usual_micro_batch_has_its_usual_name():
     """The names of results with 64m are those of the expectations, whatever other sizes run."""
-    loads = [
-        spark_harness.Load(100, spark_harness.rows_per_batch(100, m * 10**6), 4) for m in (64, 400)
-    ]
+    loads = [spark_harness.Load(100, spark_harness.rows_per_batch(100, m), 4) for m in (64, 400)]
     assert [each.name for each in loads] == ["100 B", "100 B, 2,000,000 rows per micro-batch"]
     assert loads[0].whole_name == "100 B, 320,000 rows per micro-batch"

@@ -35,32 +35,25 @@ def main():
     """Exit status 0, whatever is killed: the figures are compared, not judged."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--area", choices=AREAS, required=True)
-    parser.add_argument("--module", help="of the area, those whose dotted name contains this")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--timeout", type=float, default=300.0, help="of a run in s: it counts as killed"
     )
     parser.add_argument("--table", type=Path, help="appends each mutant to this CSV file")
-    parser.add_argument(
-        "--only", type=Path, help="only mutants that were killed, by a table of an earlier run"
-    )
     parser.add_argument("suite", nargs="+", help="what pytest runs")
     args = parser.parse_args()
     reached = reach(args.suite)
-    drawn = draw(args.area, args.module or "", args.count, args.seed)
-    if args.only:
-        with args.only.open() as table:
-            wanted = {row[1]: row[4] for row in csv.reader(table)}
-        drawn = [each for each in drawn if wanted.get(_name(*each), "survived") != "survived"]
+    drawn = draw(args.area, args.count, args.seed)
     killed = 0
     for module, mutant in drawn:
         began = time.monotonic()
         tests = that_reach(reached, module, mutant)
-        how = run(f"{module}:{mutant.index}", tests, args.timeout) if tests else "survived"
+        name = f"{module}:{mutant.index}"
+        how = run(name, tests, args.timeout) if tests else "survived"
         killed += how != "survived"
         took_s = time.monotonic() - began
-        row = (args.area, _name(module, mutant), mutant.line, mutant.kind, how)
+        row = (args.area, name, mutant.line, mutant.kind, how)
         print(*row[1:], f"({took_s:.0f} s, {len(tests)} test modules)", flush=True)
         if args.table:
             with args.table.open("a", newline="") as table:
@@ -69,10 +62,6 @@ def main():
         f"{args.area}, seed {args.seed}: {killed} of {len(drawn)} killed by {' '.join(args.suite)}"
     )
     return 0
-
-
-def _name(module, mutant):
-    return f"{module}:{mutant.index}"
 
 
 def reach(suite):
@@ -111,14 +100,13 @@ def _first_line(source, line):
     return max(around)
 
 
-def draw(area, part, count, seed):
+def draw(area, count, seed):
     """Mutants of an area, each as likely as any other: (module, mutant)."""
     every = []
     for path in sorted((ROOT / AREAS[area]).rglob("*.py")):
         folder = ROOT / AREAS[area].split("/")[0]
         module = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-        if part in module:
-            every += [(module, mutant) for mutant in mutants(path.read_text())]
+        every += [(module, mutant) for mutant in mutants(path.read_text())]
     return sorted(random.Random(seed).sample(every, min(count, len(every))))
 
 

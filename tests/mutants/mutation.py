@@ -1,9 +1,6 @@
 """The changes that make mutants of a module: one place in a function each."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
 from typing import NamedTuple
 
 SWAPPED = {
@@ -44,7 +41,7 @@ class Mutant(NamedTuple):
     kind: str
 
 
-def mutants(source: str) -> list[Mutant]:
+def mutants(source):
     """All changes of a module's source."""
     return [
         Mutant(index, node.lineno, kind)
@@ -52,7 +49,7 @@ def mutants(source: str) -> list[Mutant]:
     ]
 
 
-def mutated(source: str, index: int) -> ast.Module:
+def mutated(source, index):
     """The module with one of its changes made."""
     tree = ast.parse(source)
     for at, (node, kind) in enumerate(_places(tree)):
@@ -62,7 +59,7 @@ def mutated(source: str, index: int) -> ast.Module:
     raise IndexError(f"there is no mutant {index}")
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+def _places(tree):
     """Each node that can be changed, with what the change does; bodies of functions alone."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -71,7 +68,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
                     yield from _within(statement)
 
 
-def _within(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+def _within(node):
     if isinstance(node, ast.Expr) and ast.unparse(node).startswith(QUIET):
         return
     kind = _kind(node)
@@ -87,7 +84,7 @@ def _within(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
                 yield from _within(child)
 
 
-def _kind(node: ast.AST) -> str:
+def _kind(node):
     if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
         return "another comparison"
     if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in SWAPPED:
@@ -101,11 +98,11 @@ def _kind(node: ast.AST) -> str:
     return ""
 
 
-def _called(value: ast.expr) -> ast.expr:
+def _called(value):
     return value.value if isinstance(value, ast.Await) else value
 
 
-def _change(node: ast.AST, kind: str) -> None:
+def _change(node, kind):
     if isinstance(node, ast.Compare):
         node.ops[0] = SWAPPED[type(node.ops[0])]()
     elif isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):

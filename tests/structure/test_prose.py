@@ -55,9 +55,6 @@ TEXTS = {
 }
 # A first line begins with the thing, or with what is done to it.
 FIRST = re.compile(r"(What|Those|Whoever|So many|That which|Of (the|those|these|all)) ")
-# (file, text) that has a pattern for a reason.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-MOST_EXCEPTIONS = 20
 
 
 def files():
@@ -127,18 +124,12 @@ def flaws(source):
 
 def test_the_product_is_written_in_plain_words():
     """Each finding names the file, the words, and what is written instead of them."""
-    assert len(EXCEPTIONS) <= MOST_EXCEPTIONS
-    assert all(EXCEPTIONS.values()), "an exception has a reason"
-    found, excused = [], set()
-    for path in files():
-        name = str(path.relative_to(ROOT))
-        for line, words, instead in flaws(path.read_text()):
-            excuse = next((key for key in EXCEPTIONS if key[0] == name and key[1] in words), None)
-            excused.add(excuse)
-            if excuse is None:
-                found.append(f"{name}:{line}: {words!r}: {instead}")
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {words!r}: {instead}"
+        for path in files()
+        for line, words, instead in flaws(path.read_text())
+    ]
     assert found == []
-    assert EXCEPTIONS.keys() <= excused, "an exception that nothing needs"
 
 
 @pytest.mark.parametrize(

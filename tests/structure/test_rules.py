@@ -128,11 +128,6 @@ def test_links_to_rules_lead_somewhere():
     assert dead_links(tree(), text) == []
 
 
-def test_what_is_not_read_is_there():
-    """Every path in the list of unread files exists, as a stale one could hide another file."""
-    assert [name for name in NOT_READ if not (ROOT / name).exists()] == []
-
-
 # --- the checks can fail ---
 
 MADE_UP = "\n\n".join(
@@ -190,12 +185,6 @@ class TestAll:
     assert untested(texts, defined) == ["S1", "S10", "S3", "S4", "S6", "S7", "S8"]
 
 
-def test_sound_definitions_have_no_flaw():
-    """The sound text that the next test changes has no flaw."""
-    assert flaws(MADE_UP) == []
-    assert [each.rule for each in rules.definitions(MADE_UP)] == [f"{x}1" for x in rules.HEADINGS]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "flaw"),
     [
@@ -213,6 +202,7 @@ def test_sound_definitions_have_no_flaw():
 def test_flaws_of_definitions(before, after, flaw):
     """A missing, wrong or doubled anchor, a wrong heading, a gap, a rule twice or not at all."""
     assert before in MADE_UP
+    assert flaws(MADE_UP) == []
     assert flaw in "; ".join(flaws(MADE_UP.replace(before, after)))
 
 
@@ -302,28 +292,8 @@ def collected(folder, *arguments):
     return done.returncode, sorted(set(names)), done.stdout + done.stderr
 
 
-@pytest.fixture
-def project(tmp_path):
-    """A project of two test modules with this one's conftest.py and configuration."""
-    for name in (
-        "pyproject.toml",
-        "tests/conftest.py",
-        "tests/rules.py",
-        "tests/class_archive.py",
-        "tests/prefork.py",
-        "tests/schedule.py",
-        "tests/servers.py",
-        "tests/sizes.py",
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / "proto").mkdir()
-    more = [f'<a id="s{n}"></a>**S{n} Title {n}.** Text.' for n in (2, 3)]
-    text = MADE_UP.replace("Text of S1.", "\n\n".join(["Text.", *more]))
-    (tmp_path / rules.DEFINITIONS).write_text(text)
-    (tmp_path / "tests/unit").mkdir()
-    (tmp_path / "tests/unit/test_a.py").write_text(
-        '''"""S3: the module."""
+PROJECT = {
+    "tests/unit/test_a.py": '''"""S3: the module."""
 import pytest
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -341,46 +311,14 @@ class TestGroup:
 
     def test_of_the_class(self):
         pass
-'''
-    )
-    (tmp_path / "tests/test_b.py").write_text(
-        '''def test_everything():
+''',
+    "tests/test_b.py": '''def test_everything():
     """S1-S3, K1."""
 
 def test_s2_in_the_name():
     pass
-'''
-    )
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--rule", "S1"], ["test_own[1]", "test_own[2]", "test_range"]),
-        (["tests/unit", "--rule", "S2"], ["test_of_the_class", "test_range"]),
-        (["--rule", "S3", "--rule", "K1"], ["test_bare", "test_everything"]),
-    ],
-)
-def test_collection_by_rule(project, arguments, expected):
-    """`--rule` selects with a path and without one, in the folder of `testpaths`."""
-    status, names, said = collected(project, "--collect-only", "-q", *arguments)
-    assert (status, names) == (0, expected), said
-
-
-def test_rules_with_workers(project):
-    """The workers of xdist deselect the same tests as the command."""
-    status, names, said = collected(project, "-n", "2", "-v", "--rule", "S2")
-    assert (status, names) == (0, ["test_of_the_class", "test_range", "test_s2_in_the_name"]), said
-    assert "3 passed" in said
-    assert "rule S2: Title 2" in said
-
-
-def test_servers_are_for_the_tests_that_need_one(project):
-    """`--servers` runs tests with the mark, a server fixture or its parameter; else all others."""
-    (project / "tests/test_c.py").write_text(
-        '''"""S1."""
-import pytest
+''',
+    "tests/servers/test_c.py": """import pytest
 
 @pytest.fixture(params=["ackq", "rabbitmq"])
 def bench(request):
@@ -399,25 +337,8 @@ def test_page(browser):
 
 def test_either(bench):
     pass
-'''
-    )
-    either = ("--collect-only", "-q", "tests/test_c.py")
-    status, names, said = collected(project, *either)
-    assert (status, names) == (0, ["test_either[ackq]"]), said
-    status, names, said = collected(project, *either, "--servers")
-    assert (status, names) == (0, ["test_either[rabbitmq]", "test_marked", "test_page"]), said
-
-
-def test_long_tests_run_when_asked(project):
-    """`--long` also runs the tests that `tests.sizes` names, and takes the numbers of long runs."""
-    (project / "tests/sizes.py").write_text(
-        (project / "tests/sizes.py").read_text()
-        + """
-LONG = {"tests/test_c.py": frozenset(("test_whole", "test_part[b]"))}
-"""
-    )
-    (project / "tests/test_c.py").write_text(
-        """import pytest
+""",
+    "tests/long/test_d.py": """import pytest
 from tests.sizes import sized
 
 def test_whole():
@@ -430,16 +351,63 @@ def test_part(part):
 @pytest.mark.parametrize("number", range(sized(1, 2)))
 def test_number(number):
     pass
-"""
-    )
-    short = ["test_number[0]", "test_part[a]"]
-    status, names, said = collected(project, "--collect-only", "-q", "tests/test_c.py")
-    assert (status, names) == (0, short), said
-    status, names, said = collected(project, "--collect-only", "-q", "tests/test_c.py", "--long")
-    assert (status, names) == (
-        0,
-        sorted([*short, "test_number[1]", "test_part[b]", "test_whole"]),
-    ), said
+""",
+}
+LONG = '\nLONG = {"tests/long/test_d.py": frozenset(("test_whole", "test_part[b]"))}\n'
+SHORT = ["test_number[0]", "test_part[a]"]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project of a few test modules with this one's conftest.py and configuration."""
+    parts = ("conftest", "rules", "class_archive", "prefork", "schedule", "servers", "sizes")
+    for name in ("pyproject.toml", *(f"tests/{part}.py" for part in parts)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    more = [f'<a id="s{n}"></a>**S{n} Title {n}.** Text.' for n in (2, 3)]
+    text = MADE_UP.replace("Text of S1.", "\n\n".join(["Text.", *more]))
+    sizes_here = (ROOT / "tests/sizes.py").read_text() + LONG
+    for name, content in {
+        **PROJECT,
+        rules.DEFINITIONS: text,
+        "tests/sizes.py": sizes_here,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--rule", "S1"], ["test_own[1]", "test_own[2]", "test_range"]),
+        (["tests/unit", "--rule", "S2"], ["test_of_the_class", "test_range"]),
+        (["--rule", "S3", "--rule", "K1"], ["test_bare", "test_everything"]),
+        (["tests/servers"], ["test_either[ackq]"]),
+        (["tests/servers", "--servers"], ["test_either[rabbitmq]", "test_marked", "test_page"]),
+        (["tests/long"], SHORT),
+        (
+            ["tests/long", "--long"],
+            sorted([*SHORT, "test_number[1]", "test_part[b]", "test_whole"]),
+        ),
+    ],
+)
+def test_collection(project, arguments, expected):
+    """Tests are chosen by `--rule`, with a path or without; by `--servers`; and by `--long`.
+
+    `--servers` runs tests with the mark, a server fixture or its parameter, else all others run;
+    `--long` also runs those that `tests.sizes` names, and takes the numbers of long runs.
+    """
+    status, names, said = collected(project, "--collect-only", "-q", *arguments)
+    assert (status, names) == (0, expected), said
+
+
+def test_rules_with_workers(project):
+    """The workers of xdist deselect the same tests as the command."""
+    status, names, said = collected(project, "-n", "2", "-v", "--rule", "S2")
+    assert (status, names) == (0, ["test_of_the_class", "test_range", "test_s2_in_the_name"]), said
+    assert "3 passed" in said
+    assert "rule S2: Title 2" in said
 
 
 def test_an_unknown_rule_is_a_usage_error(project):
@@ -447,23 +415,3 @@ def test_an_unknown_rule_is_a_usage_error(project):
     status, _, said = collected(project, "--rule", "S4")
     assert status == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: --rule: There is no rule 'S4'. The nearest is S" in said
-
-
-def test_a_rule_of_this_tree_selects_its_tests():
-    """`--rule` on the smallest module with tests of a rule and others, as a user collects it."""
-    modules = sorted(
-        (len(text), name, list(rules.of_tests(text)))
-        for name, text in tree()
-        if Path(name).name.startswith("test_")
-    )
-    name, tests, rule = next(
-        (name, tests, min(cites))
-        for _, name, tests in modules
-        for _, cites in tests
-        if cites and not all(min(cites) in others for _, others in tests)
-    )
-    status, names, said = collected(ROOT, "--collect-only", "-q", "--rule", rule, name)
-    selected = {each.partition("[")[0] for each in names}
-    assert status == 0, said
-    assert {test for test, cites in tests if rule in cites} <= selected, said
-    assert selected < {test for test, _ in tests}, said
