@@ -19,6 +19,7 @@ from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 JOBS = Path(__file__).parents[2] / "jobs"
 sys.path.insert(0, str(JOBS))
 
+COUNT = 450
 # A job's exit status, its output, and its errors.
 Ended = tuple[int, str, str]
 
@@ -99,6 +100,35 @@ def next_line(run_next: Callable[..., Ended]) -> Callable[..., str]:
         status, out, err = run_next(*line)
         assert (status, err) == (0, ""), out + err
         return out.splitlines()[-1]
+
+    return run
+
+
+@pytest.fixture
+def there_and_back(next_line: Callable[..., str], tmp_path: Path) -> Callable[..., list[object]]:
+    """Runs jobs of the README that move flights out and back: each once, and none is left.
+
+    It takes the two command lines, other values in them, and further arguments of both and of the
+    second, whose command line it returns.
+    """
+    from kit import flights
+    from tests.e2e import readme
+
+    def run(
+        lines: list[list[str]], where: dict[str, str], both: list[object], back: list[str]
+    ) -> list[object]:
+        out, into = (readme.changed(line, home=tmp_path, **where) for line in lines)
+        assert next_line(*out, *both, "--limit", COUNT) == (
+            f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0"
+            f" there_after={COUNT} left=0 OK"
+        )
+        parsed = ["--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=150"]
+        reading = [*into, *both, *parsed, *back]
+        assert next_line(*reading) == (
+            f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
+            f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"
+        )
+        return reading
 
     return run
 

@@ -10,7 +10,6 @@ import pika
 import pytest
 
 import ackq_broker
-from ackq.client import Admin, Publisher
 from tests.structure.product import code_lines
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer
 
@@ -83,22 +82,6 @@ def test_the_example_with_rabbitmq(next_line: LastLine, rabbitmq: RabbitMqServer
             )
             assert line == f"rows={first + 300} unacked=0"
         assert channel.queue_declare("orders", passive=True).method.message_count == 0
-
-
-@pytest.mark.spark
-@pytest.mark.delta
-def test_the_example_with_rabbitmq_on_a_running_broker(next_line: LastLine, tmp_path: Path):
-    """K1: with `--endpoint` it streams a queue that a link of another process fills."""
-    with ackq_broker.embedded() as broker:
-        Admin(broker.endpoint).declare_queue("orders")
-        with Publisher(broker.endpoint, routing_key="orders") as publisher:
-            for number in range(300):
-                publisher.publish("body", message_id=str(number))
-        line = next_line(
-            *(f"examples/{LINKED}.py", "--endpoint", broker.endpoint),
-            *("--count", 300, "--folder", tmp_path / "orders"),
-        )
-    assert line == "rows=300 unacked=0"
 
 
 def test_each_example_is_run():

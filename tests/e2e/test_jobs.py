@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import enrich_queue
 from ackq.client import Admin, Broker, Publisher
 from kit import flights
 from tests.eventually import eventually
-from tests.fakes.secured import secured_broker
+from tests.fakes.secured import Secured, secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.delta]
 
@@ -90,19 +91,27 @@ def test_load_is_confirmed(next_line: LastLine):
     assert line == "published=5000 confirmed=5000 ready=5000 duplicates=0 OK"
 
 
+@contextmanager
+def as_user(folder: Path, **may: str) -> Iterator[tuple[Secured, Admin, tuple[str, ...]]]:
+    """A broker over TLS, a client that may do all, and a job's options as a user with less."""
+    with (
+        secured_broker(folder) as secured,
+        Admin(secured.endpoint, security=secured.security()) as admin,
+    ):
+        token_file = secured.add("jobs", "none", **may)
+        token = Path(token_file).read_text().strip()
+        eventually("the user", lambda: secured.knows(token))
+        at = ("--endpoint", secured.endpoint, "--ca", secured.authority.ca)
+        yield secured, admin, (*at, "--token-file", token_file)
+
+
 def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine, tmp_path: Path):
     """K8, Q6, A9: bad messages die; one is redriven unchanged and dies again, one is repaired.
 
     Over TLS, and as a user with no further permissions.
     """
-    with (
-        secured_broker(tmp_path) as secured,
-        Admin(secured.endpoint, security=secured.security()) as admin,
-    ):
-        may = {"configure": "dead", "write": "in|out", "read": "in|dead"}
-        token_file = secured.add("jobs", "none", **may)
-        token = Path(token_file).read_text().strip()
-        eventually("the user", lambda: secured.knows(token))
+    may = {"configure": "dead", "write": "in|out", "read": "in|dead"}
+    with as_user(tmp_path, **may) as (secured, admin, at):
         admin.declare_queue("dead")
         admin.declare_queue("in", dead_letter_queue="dead")
         admin.declare_queue("out")
@@ -114,7 +123,6 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
         with Publisher(secured.endpoint, security=security, routing_key="in") as publisher:
             for body in bodies:
                 publisher.publish(body)
-        at = ("--endpoint", secured.endpoint, "--ca", security.ca, "--token-file", token_file)
         enrich = (
             *("enrich_queue.py", *at, "--queue", "in", "--target", "out", "--require", "id"),
             *("--checkpoint", tmp_path / "enrich", "--json-schema", "id INT, name STRING"),
@@ -155,20 +163,12 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
 def test_a_queue_becomes_a_table_and_the_table_messages(next_line: LastLine, tmp_path: Path):
     """K1, K3, K12, A9: every message is one row, and every row one message; over TLS, as a user."""
     table = tmp_path / "table"
-    with (
-        secured_broker(tmp_path) as secured,
-        Admin(secured.endpoint, security=secured.security()) as admin,
-    ):
-        may = {"write": "streamed|batch", "read": flights.QUEUE}
-        token_file = secured.add("jobs", "none", **may)
-        token = Path(token_file).read_text().strip()
-        eventually("the user", lambda: secured.knows(token))
-        security = secured.security()
-        at = ("--endpoint", secured.endpoint, "--table", table)
-        at += ("--ca", security.ca, "--token-file", token_file)
+    may = {"write": "streamed|batch", "read": flights.QUEUE}
+    with as_user(tmp_path, **may) as (secured, admin, options):
+        at = (*options, "--table", table)
         data = flights.load(1_000)
         flights.declare(admin, data)
-        flights.publish(Broker(secured.endpoint, security), data)
+        flights.publish(Broker(secured.endpoint, secured.security()), data)
         line = next_line(
             *("queue_to_delta.py", *at, "--queue", flights.QUEUE),
             *("--checkpoint", tmp_path / "in", "--json-schema", flights.JSON_SCHEMA),

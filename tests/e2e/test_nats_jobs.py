@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +11,10 @@ from tests.optional import needs
 
 needs("nats", "nats")
 
-from kit import JobError, flights, other_queues  # noqa: E402
+from kit import JobError, other_queues  # noqa: E402
 from tests.e2e import readme  # noqa: E402
 from tests.fakes.certificates import Authority  # noqa: E402
 from tests.wire.links.jetstream.nats_server import NatsServer  # noqa: E402
-
-LastLine = Callable[..., str]
-COUNT = 450
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +42,13 @@ def test_a_stream_that_is_not_there_is_told(nats_server: NatsServer):
 @pytest.mark.spark
 @pytest.mark.delta
 def test_flights_go_to_a_stream_and_from_there_to_a_table(
-    next_line: LastLine, nats_server: NatsServer, tmp_path: Path
+    there_and_back: Callable[..., list[object]], nats_server: NatsServer
 ):
     """L30, L22, L23, K1, K3: the guide's jobs move flights out and back, each once, none left."""
-    out, back = readme.job_lines("--nats")
-    where = {"nats": nats_server.url, "home": tmp_path}
-    more = ("--nats-temporary",)
-    assert next_line(*readme.changed(out, **where), *more, "--limit", COUNT) == (
-        f"rows={COUNT} carried=0 published={COUNT} sent={COUNT} there_before=0 there_after={COUNT}"
-        " left=0 OK"
-    )
-    parsed = ("--json-schema", flights.JSON_SCHEMA, "--option", "maxMessagesPerTrigger=150")
-    parsed += ("--nats-prefetch", "225")
-    assert next_line(*readme.changed(back, **where), *more, *parsed) == (
-        f"read={COUNT} replayed=0 delta_rows={COUNT} there_before={COUNT} there_left=0"
-        f" accepted={COUNT} ready=0 unacked=0 duplicates=0 OK"
+    there_and_back(
+        readme.job_lines("--nats"),
+        {"nats": nats_server.url},
+        ["--nats-temporary"],
+        ["--nats-prefetch", "225"],
     )
     assert nats_server.ask("STREAM.INFO.flights")["state"]["messages"] == 0

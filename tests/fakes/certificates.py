@@ -1,10 +1,7 @@
 """Real certificates in files, issued by an authority of the test's own."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
 
 import trustme
@@ -26,16 +23,14 @@ class Authority:
         folder: Folder for its files; created if it does not exist.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         folder.mkdir(exist_ok=True)
         self.folder = folder
         self._authority = trustme.CA()
         self._numbers = itertools.count(1)
         self.ca = self._write("ca.pem", self._authority.cert_pem.bytes())
 
-    def issue(
-        self, *names: str, user: str | None = None, from_day: int = -1, to_day: int = 1
-    ) -> Identity:
+    def issue(self, *names, user=None, from_day=-1, to_day=1):
         """A certificate of these names and its key; valid from and to a day relative to now.
 
         Args:
@@ -60,7 +55,7 @@ class Authority:
             self._write(f"{stem}.key", made.private_key_pem.bytes()),
         )
 
-    def _write(self, name: str, content: bytes) -> str:
+    def _write(self, name, content):
         path = self.folder / name
         path.touch(0o600)  # some are keys
         path.write_bytes(content)

@@ -43,19 +43,19 @@ class Relay:
     def __init__(self, endpoint, schedule=None):
         host, _, port = endpoint.rpartition(":")
         self._broker = (host, int(port))
-        self._schedule = schedule
+        self.schedule = schedule
         self.struck = []
         self.passed = dict.fromkeys(DIRECTIONS, 0)
         self._connections = {}  # with their tasks
         self.accepted = 0
-        self._healthy = True
+        self.healthy = True
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.port = self._listener.getsockname()[1]
         self.endpoint = f"127.0.0.1:{self.port}"
         self._loop = asyncio.new_event_loop()
-        self._open = {direction: asyncio.Event() for direction in DIRECTIONS}
-        self._calm = asyncio.Event()
+        self.open = {direction: asyncio.Event() for direction in DIRECTIONS}
+        self.calmed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._thread.start()
         self.release()
@@ -68,7 +68,7 @@ class Relay:
 
     def heal(self):
         """Accepts connections again."""
-        self._healthy = True
+        self.healthy = True
 
     def lead_to(self, endpoint):
         """Leads new connections to another broker, as a load balancer does."""
@@ -131,7 +131,7 @@ class Relay:
             task.add_done_callback(lambda _, ended=connection: self._connections.pop(ended))
 
     async def _cut(self):
-        self._healthy = False
+        self.healthy = False
         tasks = list(self._connections.values())
         for each in tasks:
             each.cancel()
@@ -139,7 +139,7 @@ class Relay:
 
     async def _set_gates(self, directions, *, is_open):
         for direction in directions:
-            gate = self._open[direction]
+            gate = self.open[direction]
             gate.set() if is_open else gate.clear()
 
     async def _swallow(self, directions):
@@ -147,37 +147,19 @@ class Relay:
             each.swallowed.update(directions)
 
     async def _end_faults(self):
-        self._schedule = None
-        self._calm.set()
+        self.schedule = None
+        self.calmed.set()
 
     # --- for its connections ---
 
-    @property
-    def healthy(self):
-        """Whether connections are accepted."""
-        return self._healthy
-
-    def faults_of(self, number):
-        """The faults of a connection."""
-        return self._schedule(number) if self._schedule is not None else []
-
-    async def passable(self, direction):
-        """Waits while the direction is held back."""
-        await self._open[direction].wait()
-
-    @property
-    def is_calm(self):
-        """Whether all faults have ended."""
-        return self._calm.is_set()
-
     async def overtaken(self, number):
         """Waits until a newer connection has brought the broker data, or for the calm."""
-        while not self.is_calm:
+        while not self.calmed.is_set():
             newer = (each for each in self._connections if each.number > number)
             if any(each.passed["to_broker"] > _AHEAD_BYTES for each in newer):
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._calm.wait(), 0.02)
+                await asyncio.wait_for(self.calmed.wait(), 0.02)
 
 
 class Connection:
@@ -195,7 +177,7 @@ class Connection:
         self._relay = relay
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._faults = relay.faults_of(number)
+        self._faults = relay.schedule(number) if relay.schedule else []
         self._slowing = {direction: [] for direction in DIRECTIONS}  # delay, throttle
         self.swallowed = set()
         self._rng = random.Random(number)
@@ -261,7 +243,7 @@ class Connection:
                 self.passed[direction] += len(data)
                 self._relay.passed[direction] += len(data)
                 await self._pass_on(sink, data, direction)
-        await self._relay.passable(direction)
+        await self._relay.open[direction].wait()
         if direction not in self.swallowed:
             with suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)
@@ -269,7 +251,7 @@ class Connection:
 
     def _due(self, direction, size):
         """The faults that strike within the next `size` bytes, in the order of their bytes."""
-        if self._relay.is_calm:
+        if self._relay.calmed.is_set():
             return []
         end = self.passed[direction] + size
         due = [each for each in self._faults if each.direction == direction and each.at_bytes < end]
@@ -280,18 +262,18 @@ class Connection:
 
     async def _pass_on(self, sink, data, direction):
         """Sends bytes as slowly as the faults demand; bytes to a closed end are dropped."""
-        await self._relay.passable(direction)
+        await self._relay.open[direction].wait()
         if direction in self.swallowed:
             return
         pieces = [data]
-        for fault in [] if self._relay.is_calm else self._slowing[direction]:
+        for fault in [] if self._relay.calmed.is_set() else self._slowing[direction]:
             if fault.kind == "delay":
                 await asyncio.sleep(fault.amount * self._rng.uniform(0.5, 1.5))
             else:
                 size = max(1, int(fault.amount / _PIECES))
                 pieces = [data[at : at + size] for at in range(0, len(data), size)]
         for at, piece in enumerate(pieces):
-            if at and not self._relay.is_calm:
+            if at and not self._relay.calmed.is_set():
                 await asyncio.sleep(1 / _PIECES)
             try:
                 await self._loop.sock_sendall(sink, piece)

@@ -5,8 +5,6 @@ stream's requests.
 """
 # ruff: noqa: N802, ARG002 - gRPC names the methods and calls them
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -38,25 +36,25 @@ class Cut(Exception):  # noqa: N818 - an event of the script, not an error
     """Raised by a script: the stream ends as if the connection was lost."""
 
 
-def detail(error: errors.AckqError) -> messages_pb2.ErrorDetail:
+def detail(error):
     return messages_pb2.ErrorDetail(code=error.code, message=error.message, fields=error.fields)
 
 
-def abort(context: grpc.ServicerContext, error: errors.AckqError) -> None:
+def abort(context, error):
     """Ends a call as the broker does."""
     context.set_trailing_metadata((("ackq-error-bin", detail(error).SerializeToString()),))
     context.abort(getattr(grpc.StatusCode, errors.status_of(error)), error.message)
 
 
-def answer(**kind: object) -> publishing_pb2.PublishResponse:
+def answer(**kind):
     return publishing_pb2.PublishResponse(header=publishing_pb2.PublishAnswer(**kind))
 
 
-def opened(history_id: str = HISTORY, **fields: int) -> publishing_pb2.PublishResponse:
+def opened(history_id=HISTORY, **fields):
     return answer(opened=publishing_pb2.PublishOpened(history_id=history_id, **fields))
 
 
-def confirm(last: int, first: int = 0) -> publishing_pb2.PublishResponse:
+def confirm(last, first=0):
     """A confirm of first..last, or without `first` of everything up to last."""
     return answer(
         confirm=publishing_pb2.PublishConfirm(
@@ -65,28 +63,28 @@ def confirm(last: int, first: int = 0) -> publishing_pb2.PublishResponse:
     )
 
 
-def nack(first: int, last: int, error: errors.AckqError) -> publishing_pb2.PublishResponse:
+def nack(first, last, error):
     return answer(
         nack=publishing_pb2.PublishNack(first_number=first, last_number=last, reason=detail(error))
     )
 
 
-def last_number(request: publishing_pb2.PublishRequest) -> int:
+def last_number(request):
     data = request.header.data
     return data.first_number + data.rows - 1
 
 
-def bodies(request: publishing_pb2.PublishRequest) -> list[bytes]:
+def bodies(request):
     return block.decode(request.block, validate=True).batch.column("body").to_pylist()
 
 
 def data_frames(
-    requests: list[publishing_pb2.PublishRequest],
-) -> list[publishing_pb2.PublishRequest]:
+    requests,
+):
     return [each for each in requests if each.header.HasField("data")]
 
 
-def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+def confirm_all(requests):
     """Confirms every publish, as a well-behaved broker does."""
     for request in requests:
         if request.header.HasField("open"):
@@ -95,7 +93,7 @@ def confirm_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[o
             yield confirm(last_number(request))
 
 
-def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+def commit_all(requests):
     """Answers every commit and rollback, as a well-behaved broker in transaction mode does."""
     for request in requests:
         if request.header.HasField("open"):
@@ -106,14 +104,14 @@ def commit_all(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[ob
             yield answer(transaction=request.header.rollback)
 
 
-def ignore_all(requests: Iterator[object]) -> Iterator[object]:
+def ignore_all(requests):
     """Reads requests, and answers none."""
     for _ in requests:
         pass
     yield from ()
 
 
-def returned(*numbers: int, block: bytes = b"", why: str = "No queue.") -> object:
+def returned(*numbers, block=b"", why="No queue."):
     """The return of messages that no queue takes, with the reason."""
     reason = detail(errors.UnroutableError(why))
     response = answer(returned=publishing_pb2.PublishReturn(numbers=numbers, reason=reason))
@@ -121,34 +119,34 @@ def returned(*numbers: int, block: bytes = b"", why: str = "No queue.") -> objec
     return response
 
 
-def second_returned(request: publishing_pb2.PublishRequest) -> object:
+def second_returned(request):
     """The return of the second message of a frame, as it came."""
     header, batch = block.decode(request.block)
     return returned(2, block=block.encode(batch.slice(1, 1), routing_key=header.routing_key))
 
 
-def blocked_until(release: threading.Event) -> tuple[object, ...]:
+def blocked_until(release):
     """The answers of a broker whose disk is full until the event is set."""
     blocked = answer(blocked=publishing_pb2.PublishBlocked(reason="disk 99 % full"))
     return blocked, held(release), answer(unblocked=publishing_pb2.PublishUnblocked())
 
 
-def held(release: threading.Event) -> Callable[[object], None]:
+def held(release):
     """A step of a script that waits for the event."""
 
-    def step(_: object) -> None:
+    def step(_):
         assert release.wait(SOON_S)
 
     return step
 
 
 def answering(
-    *answers: object,
-    opening: object = None,
-    after: Callable[[Iterator[object]], object] = next,
-    then: Script = confirm_all,
-    end: type[Exception] | Exception | None = None,
-) -> Script:
+    *answers,
+    opening=None,
+    after=next,
+    then=confirm_all,
+    end=None,
+):
     """A script that opens, gives the answers to a first request, and then behaves well or ends.
 
     Args:
@@ -159,7 +157,7 @@ def answering(
         end: The error that the stream ends with instead.
     """
 
-    def script(requests: Iterator[object]) -> Iterator[object]:
+    def script(requests):
         next(requests)
         yield opening or opened()
         request = after(requests)
@@ -174,10 +172,10 @@ def answering(
     return script
 
 
-def refusing(error: type[Exception] | Exception) -> Script:
+def refusing(error):
     """A script that ends the stream with an error instead of opening it."""
 
-    def script(requests: Iterator[object]) -> Iterator[object]:
+    def script(requests):
         next(requests)
         raise error
         yield
@@ -185,7 +183,7 @@ def refusing(error: type[Exception] | Exception) -> Script:
     return script
 
 
-def _well_behaved(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator[object]:
+def _well_behaved(requests):
     first = next(requests)
     transactional = first.header.open.mode == publishing_pb2.PUBLISH_MODE_TRANSACTION
     return (commit_all if transactional else confirm_all)(chain((first,), requests))
@@ -194,26 +192,26 @@ def _well_behaved(requests: Iterator[publishing_pb2.PublishRequest]) -> Iterator
 class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
     """Streams follow `scripts` in turn, then behave well; `streams` has each one's requests."""
 
-    def __init__(self) -> None:
-        self.scripts: deque[Script] = deque()
-        self.streams: list[list[publishing_pb2.PublishRequest]] = []
-        self.stage_script: Callable[[Iterator[object]], Iterator[object]] | None = None
-        self.stages: list[list[publishing_pb2.StageRequest]] = []
+    def __init__(self):
+        self.scripts = deque()
+        self.streams = []
+        self.stage_script = None
+        self.stages = []
         self.stage_opened = threading.Event()
         self.stage_ended = threading.Event()
-        self.commits: list[publishing_pb2.CommitBatchRequest] = []
-        self.commit_failures: deque[errors.AckqError] = deque()
-        self.operations: deque[object] = deque()
-        self.operation_requests: list[object] = []
+        self.commits = []
+        self.commit_failures = deque()
+        self.operations = deque()
+        self.operation_requests = []
 
     def Publish(self, request_iterator, context):
-        received: list[publishing_pb2.PublishRequest] = []
+        received = []
         self.streams.append(received)
         script = self.scripts.popleft() if self.scripts else _well_behaved
         yield from _play(script, _recorded(request_iterator, received), context)
 
     def Stage(self, request_iterator, context):
-        received: list[publishing_pb2.StageRequest] = []
+        received = []
         self.stages.append(received)
         context.add_callback(self.stage_ended.set)
         self.stage_opened.set()
@@ -237,7 +235,7 @@ class Publishing(publishing_pb2_grpc.PublishingServiceServicer):
     DropBatch = ListWriters = ForgetWriter = AssignWriter = ListBatches
 
 
-def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[object]:
+def store_all(requests):
     """Answers every frame of a stage and its seal."""
     rows = 0
     for request in requests:
@@ -254,18 +252,18 @@ def store_all(requests: Iterator[publishing_pb2.StageRequest]) -> Iterator[objec
 class Consuming(consuming_pb2_grpc.ConsumingServiceServicer):
     """Streams follow `scripts` in turn, then `keep_open`; `streams` has each one's requests."""
 
-    def __init__(self) -> None:
-        self.scripts: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
-        self.streams: list[list[consuming_pb2.ConsumeRequest]] = []
+    def __init__(self):
+        self.scripts = deque()
+        self.streams = []
 
     def Consume(self, request_iterator, context):
-        received: list[consuming_pb2.ConsumeRequest] = []
+        received = []
         self.streams.append(received)
         script = self.scripts.popleft() if self.scripts else keep_open
         yield from _play(script, _recorded(request_iterator, received), context)
 
 
-def keep_open(requests: Iterator[consuming_pb2.ConsumeRequest]) -> Iterator[object]:
+def keep_open(requests):
     """A channel without deliveries, until the client half-closes."""
     for request in requests:
         if request.HasField("open"):
@@ -276,21 +274,21 @@ def keep_open(requests: Iterator[consuming_pb2.ConsumeRequest]) -> Iterator[obje
 class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
     """Every call takes the next entry of its script: an error to abort with, or the answer."""
 
-    def __init__(self) -> None:
-        self.horizons: deque[object] = deque()
-        self.advances: deque[object] = deque()
-        self.fetches: deque[list[object]] = deque()
-        self.fetch_requests: list[sessions_pb2.FetchRequest] = []
-        self.holds: deque[Callable[[Iterator[object]], Iterator[object]]] = deque()
-        self.hold_requests: list[sessions_pb2.HoldRequest] = []
-        self.outcome_stages: deque[object] = deque()
-        self.outcome_streams: list[list[sessions_pb2.StageOutcomesRequest]] = []
-        self.operations: deque[object] = deque()
-        self.operation_requests: list[object] = []
-        self.lease_frames: list[sessions_pb2.BrowseLeaseResponse] = []
+    def __init__(self):
+        self.horizons = deque()
+        self.advances = deque()
+        self.fetches = deque()
+        self.fetch_requests = []
+        self.holds = deque()
+        self.hold_requests = []
+        self.outcome_stages = deque()
+        self.outcome_streams = []
+        self.operations = deque()
+        self.operation_requests = []
+        self.lease_frames = []
 
     def StageOutcomes(self, request_iterator, context):
-        received: list[sessions_pb2.StageOutcomesRequest] = []
+        received = []
         self.outcome_streams.append(received)
         received.extend(request_iterator)
         return _next(self.outcome_stages, context)
@@ -323,7 +321,7 @@ class Sessions(sessions_pb2_grpc.SessionsServiceServicer):
         yield from _play(script, _recorded(request_iterator, self.hold_requests), context)
 
 
-def beat(requests: Iterator[sessions_pb2.HoldRequest]) -> Iterator[object]:
+def beat(requests):
     for _ in requests:
         yield sessions_pb2.HoldResponse(heartbeat_ms=10)
 
@@ -331,14 +329,14 @@ def beat(requests: Iterator[sessions_pb2.HoldRequest]) -> Iterator[object]:
 class Administration(admin_pb2_grpc.AdminServiceServicer):
     """Answers from `queues`, `redrives` and `browses`."""
 
-    def __init__(self) -> None:
-        self.redrives: deque[object] = deque()
-        self.redriven: list[admin_pb2.RedriveRequest] = []
-        self.failures: deque[errors.AckqError] = deque()
-        self.queues: dict[str, admin_pb2.QueueInfo] = {}
-        self.warnings: list[str] = []  # of each declare
-        self.browses: list[admin_pb2.BrowseResponse] = []
-        self.browse_requests: list[admin_pb2.BrowseRequest] = []
+    def __init__(self):
+        self.redrives = deque()
+        self.redriven = []
+        self.failures = deque()
+        self.queues = {}
+        self.warnings = []  # of each declare
+        self.browses = []
+        self.browse_requests = []
 
     def ListQueues(self, request, context):
         if self.failures:
@@ -365,7 +363,7 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
 class FakeBroker:
     """A server with the scripted services, on a free port unless one is given."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port=0):
         self.consuming = Consuming()
         self.publishing = Publishing()
         self.sessions = Sessions()
@@ -382,17 +380,17 @@ class FakeBroker:
         self.endpoint = f"127.0.0.1:{port}"
         self._server.start()
 
-    def close(self) -> None:
+    def close(self):
         self._server.stop(0).wait()
 
 
-def _recorded(requests: Iterator[object], received: list[object]) -> Iterator[object]:
+def _recorded(requests, received):
     for request in requests:
         received.append(request)
         yield request
 
 
-def _play(script: Callable[..., Iterator[object]], requests: object, context: object) -> object:
+def _play(script, requests, context):
     try:
         yield from script(requests)
     except Cut:
@@ -401,7 +399,7 @@ def _play(script: Callable[..., Iterator[object]], requests: object, context: ob
         abort(context, error)
 
 
-def _next(script: deque[object], context: grpc.ServicerContext) -> object:
+def _next(script, context):
     step = script.popleft()
     if isinstance(step, errors.AckqError):
         abort(context, step)

@@ -1,17 +1,12 @@
 """A real broker process with TLS and users, and the material of its clients."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Iterator
-from pathlib import Path
 
 import ackq_broker
 from ackq.client import Admin, Security
 from ackq.errors import UnauthenticatedError
-from ackq_broker.embedding import EmbeddedBroker
 from tests.fakes.certificates import Authority
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -26,28 +21,28 @@ class Secured:
         folder: Folder of the tokens and the users file.
     """
 
-    def __init__(self, folder: Path, authority: Authority) -> None:
+    def __init__(self, folder, authority):
         self.folder = folder
         self.authority = authority
         self.users = folder / "users.toml"
-        self.broker: EmbeddedBroker | None = None
-        self._tables: dict[str, str] = {}
+        self.broker = None
+        self._tables = {}
 
     @property
-    def endpoint(self) -> str:
+    def endpoint(self):
         """The endpoint by the host name in the certificate."""
         assert self.broker is not None
         return f"localhost:{self.broker.endpoint.rpartition(':')[2]}"
 
     def add(
         self,
-        user: str,
-        role: str = "operator",
+        user,
+        role="operator",
         *,
-        token: str = "",
-        also: str = "",
-        **permissions: str,
-    ) -> str:
+        token="",
+        also="",
+        **permissions,
+    ):
         """Adds a user to the users file, or changes one; returns the path of its token.
 
         Args:
@@ -73,7 +68,7 @@ class Secured:
         renewed.replace(file)
         return str(file)
 
-    def knows(self, token: str) -> bool:
+    def knows(self, token):
         """Whether the broker accepts a token now; it reads a changed users file soon."""
         security = Security(tls=True, ca=self.authority.ca, token=token)
         try:
@@ -82,7 +77,7 @@ class Secured:
             return False
         return True
 
-    def security(self, user: str = "all") -> Security:
+    def security(self, user="all"):
         """The `Security` that a user connects with."""
         token_file = self.folder / f"{user}.token"
         return Security(tls=True, ca=self.authority.ca, token_file=str(token_file))
@@ -90,13 +85,13 @@ class Secured:
 
 @contextlib.contextmanager
 def secured_broker(
-    folder: Path,
+    folder,
     *,
-    mutual: bool = False,
-    names: tuple[str, ...] = ("localhost", "127.0.0.1"),
-    token: str = "",
-    http: bool = False,
-) -> Iterator[Secured]:
+    mutual=False,
+    names=("localhost", "127.0.0.1"),
+    token="",
+    http=False,
+):
     """A broker with a certificate and the user `all`, who has all permissions.
 
     Args:

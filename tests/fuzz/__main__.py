@@ -16,11 +16,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 
 from ackq_broker import embedding
-from tests.fuzz.targets import AROUND, TARGETS
+from tests.fuzz.targets import targets
 
 # A broker that is not up after this time does not start: at a low priority, on a busy machine.
 STARTS_S = 600
@@ -38,15 +37,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--target", action="append", choices=sorted(TARGETS))
+    parser.add_argument("--target", action="append", choices=sorted(targets()))
     parser.add_argument("--replay", help="target:seed:example")
     parser.add_argument("--here", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.replay:
         name, seed, number = args.replay.split(":")
-        print(TARGETS[name](random.Random(f"{name}:{seed}:{number}")))
+        print(targets()[name].run(random.Random(f"{name}:{seed}:{number}")))
         return 0
-    names = args.target or sorted(TARGETS)
+    names = args.target or sorted(targets())
     seconds = 60 * args.minutes / len(names)
     if args.here:
         return examples(names[0], args.seed, seconds, Path(args.here))
@@ -71,57 +70,34 @@ def child(name, seed, seconds):
 
 
 def examples(name, seed, seconds, note):
-    """Runs examples of a target for `seconds`, in this process."""
+    """Runs examples of a target for `seconds`, in this process; prints the number of each outcome.
+
+    The memory of its first examples is what it may grow above.
+    """
     faulthandler.enable()
     embedding._START_S = STARTS_S
-    with AROUND.get(name, nullcontext)(), note.open("wb", buffering=0) as noted:
-        figures = Figures()
-        while figures.seconds() < seconds and figures.failed <= MOST_FAILED:
-            which = f"{name}:{seed}:{figures.examples + 1}"
+    target, said, began, first_peak = targets()[name], Counter(), time.monotonic(), 0
+    with target.around(), note.open("wb", buffering=0) as noted:
+        while time.monotonic() - began < seconds and said["failed"] <= MOST_FAILED:
+            which = f"{name}:{seed}:{said.total() + 1}"
             noted.seek(0)
             noted.truncate()
-            noted.write(f"--replay {which}; before it {figures}".encode())
+            noted.write(f"--replay {which}; before it {json.dumps(said)}".encode())
             faulthandler.dump_traceback_later(HANGS_S, exit=True)
             try:
-                figures.count(TARGETS[name](random.Random(which)))
+                said[target.run(random.Random(which))] += 1
             except Exception:  # noqa: BLE001 - the other examples run, whatever the error
-                figures.count("")
+                said["failed"] += 1
                 print(f"{name}: FAILED; --replay {which}")
                 traceback.print_exc(file=sys.stdout)
+            if said.total() == 100:
+                first_peak = _peak()
         faulthandler.cancel_dump_traceback_later()
-    print(name, figures, flush=True)
-    return FAILED if figures.failed or figures.grown() > MOST_GROWTH_BYTES else 0
-
-
-class Figures:
-    """The counts of examples and of their outcomes, and their cost."""
-
-    def __init__(self):
-        self.examples = self.failed = 0
-        self._said = Counter()
-        self._began, self._first_peak = time.monotonic(), 0
-
-    def count(self, said):
-        """Counts an example by its outcome; "" for one that failed."""
-        self.examples += 1
-        self.failed += not said
-        self._said.update([said] if said else [])
-        if self.examples == 100:
-            self._first_peak = _peak()
-
-    def seconds(self):
-        """Seconds since the first example."""
-        return time.monotonic() - self._began
-
-    def grown(self):
-        """Growth in bytes above the memory of the first examples."""
-        return _peak() - self._first_peak if self._first_peak else 0
-
-    def __str__(self):
-        took = {"seconds": round(self.seconds(), 1), "cpu_s": round(time.process_time(), 1)}
-        told = {"examples": self.examples, "failed": self.failed, **took}
-        told["grown_MB"] = self.grown() >> 20
-        return json.dumps({**told, **dict(self._said.most_common())})
+    grown = _peak() - first_peak if first_peak else 0
+    took = round(time.monotonic() - began, 1), round(time.process_time(), 1)
+    print(f"{name}: {said.total()} in {took[0]} s, {took[1]} s of the CPU, {grown >> 20} MB more")
+    print(json.dumps(said), flush=True)
+    return FAILED if said["failed"] or grown > MOST_GROWTH_BYTES else 0
 
 
 def _peak():

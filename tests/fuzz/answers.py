@@ -15,7 +15,6 @@ import pyarrow as pa
 from ackq.client import Admin, Broker, Channel, Publisher, Session
 from ackq.errors import AckqError
 from ackq.v1 import (
-    admin_pb2,
     consuming_pb2,
     links_pb2,
     messages_pb2,
@@ -26,15 +25,10 @@ from ackq.wire import block, frame
 from ackq_link.edge import AsyncLink
 from tests.fuzz.blocks import hostile_block, hostile_runs, sound_block
 from tests.fuzz.mutations import Filler, mutated
+from tests.fuzz.targets import METHODS, outcome_of, target
 
 GIVEN = {"queue": ("q",), "history_id": ("h",), "queues": ("q",), "consumer": ("1",)}
 SOON_S = 0.3
-OUTPUTS = {
-    f"/{service.full_name}/{method.name}": method
-    for module in (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
-    for service in module.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-}
 
 
 class Hostile(grpc.GenericRpcHandler):
@@ -52,7 +46,7 @@ class Hostile(grpc.GenericRpcHandler):
         threading.excepthook = self._failed
 
     def service(self, details):
-        method = OUTPUTS.get(details.method)
+        method = METHODS.get(details.method)
         if method is None:
             return None
         if method.server_streaming:
@@ -80,6 +74,9 @@ class Hostile(grpc.GenericRpcHandler):
 
     def _failed(self, failure):
         self.failures.append(failure)
+
+    def insert(self, rng, sound):
+        self.answers.insert(rng.randrange(len(self.answers) + 1), sound)
 
 
 @cache
@@ -121,26 +118,26 @@ def framed(message, rng):
     return frame.encode(message.header.SerializeToString(), held)
 
 
+def framed_alone(header):
+    return frame.encode(header.SerializeToString())
+
+
 def method_of(name):
-    return next(method for method in OUTPUTS.values() if method.name == name)
+    return next(method for method in METHODS.values() if method.name == name)
 
 
-def outcome_of(call, broker):
+def of_client(call, broker):
     """The outcome of a client's call, in a word; fails if one of its threads failed."""
-    try:
-        call()
-    except AckqError as error:
-        said = type(error).__name__
-    else:
-        said = "taken"
+    said, _ = outcome_of(call)
     failures, broker.failures = broker.failures, []
     for failure in failures:
         raise AssertionError(f"a thread failed: {failure.exc_value!r}") from failure.exc_value
     return said
 
 
+@target(20)
 def admin_answers(rng):
-    """All answers that operators ask for."""
+    """Q5, S8: all answers that operators ask for, also messages of a queue or a lease."""
     name, ask = rng.choice(
         (
             ("ServerInfo", Admin.info),
@@ -155,23 +152,13 @@ def admin_answers(rng):
             ("DeclareQueue", lambda admin: admin.declare_queue("q")),
             ("PlanBrowse", lambda admin: admin.plan_browse("q")),
             ("PlanRetained", lambda admin: admin.retained("s")),
+            ("Browse", lambda admin: read(admin.browse("q"))),
+            ("Browse", lambda admin: read(admin.browse("q", max_body_bytes=10))),
+            ("BrowseLease", lambda admin: read(admin.browse_lease("s"))),
         )
     )
     broker = scripted(rng, method_of(name))
-    return outcome_of(lambda: ask(Admin(broker.endpoint, timeout_s=20)), broker)
-
-
-def browsed_answers(rng):
-    """Q5, S8: browsed messages of a queue or a lease."""
-    name, ask = rng.choice(
-        (
-            ("Browse", lambda admin: admin.browse("q")),
-            ("Browse", lambda admin: admin.browse("q", max_body_bytes=10)),
-            ("BrowseLease", lambda admin: admin.browse_lease("s")),
-        )
-    )
-    broker = scripted(rng, method_of(name))
-    return outcome_of(lambda: read(ask(Admin(broker.endpoint, timeout_s=20))), broker)
+    return of_client(lambda: ask(Admin(broker.endpoint, timeout_s=20)), broker)
 
 
 def read(batches):
@@ -180,21 +167,23 @@ def read(batches):
         batch.to_pylist()
 
 
+@target(10)
 def fetched_answers(rng):
     """S2: messages of a lease, on an executor."""
     broker = scripted(rng, method_of("Fetch"))
     session = Session(broker.endpoint, retry_total_ms=0)
     request = sessions_pb2.FetchRequest(session="s", incarnation="i", epoch=1, last_tag=50)
     names = ["body", "headers", "published_at", "delivery_tag", "queue"]
-    return outcome_of(lambda: read(session.fetch(request, names)), broker)
+    return of_client(lambda: read(session.fetch(request, names)), broker)
 
 
+@target(10)
 def consumed_answers(rng):
     """C1: messages of a channel."""
     opened = consuming_pb2.ChannelOpened(
         outcomes=[1, 2, 3, 4], heartbeat_ms=5000, settle_runs=True, instance=b"i"
     )
-    opening = frame.encode(consuming_pb2.ConsumeHeader(opened=opened).SerializeToString())
+    opening = framed_alone(consuming_pb2.ConsumeHeader(opened=opened))
     broker = scripted(rng, method_of("Consume"), (opening,))
 
     def consume():
@@ -207,30 +196,30 @@ def consumed_answers(rng):
                 assert isinstance(message.body, bytes | None)
                 assert message.headers is not None
 
-    return outcome_of(consume, broker)
+    return of_client(consume, broker)
 
 
+@target(10)
 def publisher_answers(rng):
     """P3: confirms, nacks and returns of a publisher."""
     opened = publishing_pb2.PublishOpened(
         history_id="h", max_frame_bytes=1 << 20, max_message_bytes=1 << 20, commit_with_data=True
     )
-    opening = frame.encode(publishing_pb2.PublishAnswer(opened=opened).SerializeToString())
+    opening = framed_alone(publishing_pb2.PublishAnswer(opened=opened))
     broker = scripted(rng, method_of("Publish"), (opening,))
     confirm = publishing_pb2.PublishConfirm(last_number=3, multiple=True)
     if rng.random() < 0.4:  # then the answers before or after the full confirm are hostile
-        at = rng.randrange(len(broker.answers) + 1)
-        sound = frame.encode(publishing_pb2.PublishAnswer(confirm=confirm).SerializeToString())
-        broker.answers.insert(at, sound)
+        broker.insert(rng, framed_alone(publishing_pb2.PublishAnswer(confirm=confirm)))
 
     def publish():
         with Publisher(broker.endpoint, retry_total_ms=0, on_return=list) as publisher:
             rows = pa.record_batch({"body": [b"x"] * 3})
             publisher.publish_batch(rows, routing_key="q").result(SOON_S * 20)
 
-    return outcome_of(publish, broker)
+    return of_client(publish, broker)
 
 
+@target(10)
 def link_answers(rng):
     """L5, L10: answers and permits of a link: none for undelivered messages, and each once."""
     opened = links_pb2.LinkOpened(incarnation="i", epoch=1, history="h")
@@ -244,9 +233,7 @@ def link_answers(rng):
     )
     broker = scripted(rng, method_of("Link"), openings)
     if rng.random() < 0.5:  # then the answers before or after the sound one are hostile
-        at = rng.randrange(len(broker.answers) + 1)
-        sound = links_pb2.LinkResponse(stored=stored).SerializeToString()
-        broker.answers.insert(at, sound)
+        broker.insert(rng, links_pb2.LinkResponse(stored=stored).SerializeToString())
 
     async def store():
         link = AsyncLink(Broker(broker.endpoint, retry_ms=0), link="l", source="s", queue="q")
@@ -261,17 +248,4 @@ def link_answers(rng):
                 assert sorted(set(numbers)) == sorted(numbers)
                 assert set(numbers) <= {1, 2, 3}
 
-    return outcome_of(lambda: asyncio.run(store()), broker)
-
-
-TARGETS = {
-    each.__name__: each
-    for each in (
-        admin_answers,
-        browsed_answers,
-        fetched_answers,
-        consumed_answers,
-        publisher_answers,
-        link_answers,
-    )
-}
+    return of_client(lambda: asyncio.run(store()), broker)

@@ -1,33 +1,26 @@
-"""Targets: frames and blocks, in the broker that takes them and the client that receives them.
+"""Targets: frames and blocks, in the broker that takes them and the client that receives them."""
 
-A target is a function of a random generator. It returns the outcome of its example, in a word, and
-fails if that is neither a typed error nor a sound result.
-"""
-
-import asyncio
 from contextlib import suppress
 from functools import cache, partial
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 from ackq.client.blocks import decoding
 from ackq.errors import AckqError
-from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import links_pb2, publishing_pb2
 from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns, frame, one_row
+from ackq.wire import block, columns, frame
 from ackq_broker.service.blocks import coalescing, ingest
 from ackq_broker.service.links import deliveries
-from ackq_broker.service.transport.requests import RequestParser
 from tests.fakes.arrow_messages import Message
 from tests.fakes.blocks import batch
-from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, some_bytes, with_numbers
+from tests.fuzz.mutations import SIGNED, TEXTS, Filler, mutated, with_numbers
+from tests.fuzz.targets import outcome_of, target
 
 NOW_US = 1_700_000_000_000_000
 # Arrow's allowance in addition to the received bytes: the results of its kernels, row by row.
 ALLOWED_BYTES = 1 << 20
-SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
 
 
 @cache
@@ -94,26 +87,24 @@ def _lie(header, field, rng):
         setattr(header, field, abs(value) % (1 << 32))
 
 
-def outcome_of(call, data):
-    """The outcome of a call on some bytes, in a word, with Arrow's memory checked."""
+def bounded(call, data):
+    """The outcome of a call on some bytes, with Arrow's memory checked."""
     before = pa.total_allocated_bytes()
     try:
-        found = call()
-    except AckqError as error:
-        return type(error).__name__, None
+        return outcome_of(call)
     finally:
         grown = pa.total_allocated_bytes() - before
         assert grown <= 8 * len(data) + ALLOWED_BYTES, f"{grown} bytes for {len(data)}"
-    return "taken", found
 
 
+@target(200)
 def publish(rng):
     """P8, I6: a publisher's frame; a taken one is sound, and each of its rows is in one part."""
     data = hostile_block(rng)
     announced = rng.choice((1, 2, 3, 4, 100))
     with suppress(AckqError):
         announced = block.split(data)[0].rows
-    said, prepared = outcome_of(lambda: ingest.prepare(data, announced, NOW_US), data)
+    said, prepared = bounded(lambda: ingest.prepare(data, announced, NOW_US), data)
     if prepared is None:
         return said
     rows = [np.arange(announced) if part.rows is None else part.rows for part in prepared.parts]
@@ -132,45 +123,7 @@ def publish(rng):
     return "refused rows" if prepared.refusals else said
 
 
-ONE = {
-    "body": lambda rng: some_bytes(rng, 40),
-    "headers": lambda rng: [("k", "v" * rng.randrange(9))] * rng.randrange(3),
-    "persistent": lambda rng: rng.random() < 0.5,
-    **dict.fromkeys(("published_at", "expires_at", "ttl_ms"), lambda rng: rng.choice((1, NOW_US))),
-}
-
-
-def lone(rng):
-    """P8: a frame of one row, changed a little: a template makes of it what Arrow makes of it."""
-    names = rng.sample(sorted(columns.STORED), rng.randrange(1, 6))
-    made = batch(**{name: [ONE.get(name, lambda _: rng.choice(TEXTS))(rng)] for name in names})
-    header = block.header_of(made, routing_key=rng.choice(("", "k")))
-    if rng.random() < 0.2:
-        _lie(header, rng.choice(("columns", "payload_bytes", "published_at_us")), rng)
-    data = block.join(header, bytes(made.serialize()))
-    if rng.random() < 0.7:
-        data = mutated(data, rng, (data, *donors()))
-    said, found = _lone(data)
-    with patch.object(one_row, "decode", return_value=None) as general:
-        assert (said, found) == _lone(data)
-    return said if general.called else f"{said} in general"
-
-
-def _lone(data):
-    """The part or error of a block of one row, comparable."""
-    try:
-        parts, refusals = ingest.prepare(data, 1, NOW_US)
-    except AckqError as error:
-        return type(error).__name__, (error.message, error.fields)
-    reasons = [(refusal.rows.tolist(), refusal.reason.message) for refusal in refusals]
-    for part in parts:
-        if part.row is not None:
-            shared = block.decode(b"".join(ingest.of_rows([part])), validate=True)
-            assert shared == block.decode(b"".join(part.block))
-    found = [part._replace(block=b"".join(part.block), row=None) for part in parts]
-    return "taken", (found, reasons)
-
-
+@target(60)
 def coalesced(rng):
     """P8: frames of a publisher that arrived together, some of them hostile."""
     requests, number = [], 1
@@ -192,7 +145,7 @@ def coalesced(rng):
     for group in coalescing.groups(requests):
         if sum(map(coalescing.rows_of, group)) > 1_000_000:
             continue  # refused before (`too_many_rows`)
-        said, _ = outcome_of(partial(prepared, group), bytes(size))
+        said, _ = bounded(partial(prepared, group), bytes(size))
     return said or "too many rows"
 
 
@@ -200,12 +153,8 @@ def prepared(group):
     return ingest.prepare(*coalescing.coalesce(group, NOW_US), NOW_US)
 
 
-def linked(rng):
-    """L2, L5, I6: deliveries of a link: a key and a check for each row, a block as it is stored."""
-    data = hostile_block(rng) if rng.random() < 0.6 else sound_block(rng)
-    rows = rng.choice((1, 2, 3, 4, 100))
-    with suppress(AckqError):
-        rows = min(block.split(data)[0].rows, 1_000_001)
+def link_header(rng, rows):
+    """What a link says of its deliveries, mostly sound for that number of rows."""
     filler = Filler(rng, {"subscription": (1, 2), "first_number": (1, 2, 7), "rows": (rows,)})
     sent = filler.message(links_pb2.LinkDeliveries.DESCRIPTOR)
     if rng.random() < 0.8:
@@ -213,8 +162,19 @@ def linked(rng):
         sent.keys, sent.checks = rng.randbytes(16 * rows), rng.randbytes(8 * rows)
         for name in ("content", "redelivered", "at_once"):
             setattr(sent, name, rng.choice((b"", bytes((rows + 7) // 8), rng.randbytes(1))))
+    return sent
+
+
+@target(200)
+def linked(rng):
+    """L2, L5, I6: deliveries of a link: a key and a check for each row, a block as it is stored."""
+    data = hostile_block(rng) if rng.random() < 0.6 else sound_block(rng)
+    rows = rng.choice((1, 2, 3, 4, 100))
+    with suppress(AckqError):
+        rows = min(block.split(data)[0].rows, 1_000_001)
+    sent = link_header(rng, rows)
     framed = frame.Frame(links_pb2.LinkHeader(deliveries=sent), data)
-    said, found = outcome_of(lambda: deliveries.decode(framed, NOW_US), data)
+    said, found = bounded(lambda: deliveries.decode(framed, NOW_US), data)
     if found is None:
         return said
     held = block.decode(b"".join(found.block), validate=True)
@@ -225,29 +185,7 @@ def linked(rng):
     return said
 
 
-@cache
-def parsers():
-    """A parser for the requests of every method, with valid bytes of each."""
-    return tuple(
-        (RequestParser(method.input_type), method.input_type)
-        for module in SERVICES
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    )
-
-
-def request(rng):
-    """P8: the bytes of a request of any method."""
-    parser, descriptor = rng.choice(parsers())
-    sound = Filler(rng).message(descriptor).SerializeToString()
-    data = mutated(sound, rng, (sound, *donors()))
-    try:
-        asyncio.run(parser.parse(data))
-    except AckqError as error:
-        return type(error).__name__
-    return "taken"
-
-
+@target(200)
 def delivery(rng):
     """C1, K7: a broker's frame, at the client: a batch as promised, or a typed error."""
     data = hostile_block(rng) if rng.random() < 0.7 else sound_block(rng)
@@ -260,7 +198,7 @@ def delivery(rng):
     known = columns.BROWSED if browse else columns.DELIVERED
     names = rng.sample(sorted(known), rng.randrange(1, len(known) + 1))
     read = rng.choice((decoding.browsed, decoding.previewed)) if browse else decoding.delivered
-    said, found = outcome_of(lambda: read(runs, data, names), data)
+    said, found = bounded(lambda: read(runs, data, names), data)
     if found is None:
         return said
     found.validate(full=True)
@@ -299,18 +237,13 @@ def hostile_runs(rng, rows):
     return runs
 
 
+@target(200)
 def returned(rng):
     """P7: the block of a return, at the publisher."""
     data = hostile_block(rng)
-    said, found = outcome_of(
-        lambda: decoding.stored(data, ("body", "headers", "published_at")), data
-    )
+    names = ("body", "headers", "published_at")
+    said, found = bounded(lambda: decoding.stored(data, names), data)
     if found is not None:
         found.validate(full=True)
         found.to_pylist()
     return said
-
-
-TARGETS = {
-    each.__name__: each for each in (publish, lone, coalesced, linked, request, delivery, returned)
-}

@@ -19,19 +19,17 @@ import psutil
 
 from ackq.v1 import (
     admin_pb2,
-    consuming_pb2,
     links_pb2,
     messages_pb2,
-    publishing_pb2,
     sessions_pb2,
 )
 from ackq.wire import frame
 from ackq_broker import embedded
 from tests.fakes.raw_client import DETAIL_KEY, Client
-from tests.fuzz.blocks import hostile_block, sound_block
+from tests.fuzz.blocks import hostile_block, link_header, sound_block
 from tests.fuzz.mutations import TEXTS, Filler, changed_value, mutated, some_bytes
+from tests.fuzz.targets import METHODS, target
 
-SERVICES = (publishing_pb2, consuming_pb2, sessions_pb2, admin_pb2, links_pb2)
 # After a drain or a backup request it serves no more examples.
 LEFT_OUT = ("Drain", "Backup")
 TIMEOUT_S = 60
@@ -53,12 +51,8 @@ GIVEN = {
     "run_id": ("r1", "r2"),
     "query_id": ("q1",),
     "consumer": ("c1", "c2"),
-    "publisher_id": IDS,
-    "channel_id": IDS,
-    "stage_id": IDS,
-    "stage_ids": IDS,
-    "transaction_id": IDS,
-    "token": IDS,
+    **dict.fromkeys(("publisher_id", "channel_id", "stage_id", "transaction_id"), IDS),
+    **dict.fromkeys(("stage_ids", "token"), IDS),
     "batch_id": (0, 1, 2),
     "epoch": (1, 2),
     "wait_ms": (0, 1),
@@ -131,23 +125,13 @@ def serving():
     assert "Traceback" not in now.log()
 
 
-@cache
-def methods():
-    return tuple(
-        method
-        for module in SERVICES
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-        if method.name not in LEFT_OUT
-    )
-
-
+@target(50, serving)
 def call(rng):
     """P8, A3, I2, I6: a call of any method with hostile requests: answered, or a typed error."""
     now = running()
-    method = rng.choice(methods())
+    path = rng.choice([path for path in METHODS if not path.endswith(LEFT_OUT)])
+    method = METHODS[path]
     made = requests(method, rng)
-    path = f"/{method.containing_service.full_name}/{method.name}"
     shape = f"{'stream' if method.client_streaming else 'unary'}_"
     shape += "stream" if method.server_streaming else "unary"
     make = getattr(now.client.channel, shape)(path, None, None)
@@ -186,9 +170,7 @@ def requests(method, rng):
             opening(method, request, rng)
         elif framed and rng.random() < 0.6:
             announce(method, request.header, rng)
-        if not framed:
-            data = request.SerializeToString()
-        elif number and rng.random() < 0.7:
+        if framed and number and rng.random() < 0.7:
             held = rng.choice((hostile_block, sound_block))(rng)
             data = frame.encode(request.header.SerializeToString(), held)
         else:
@@ -200,23 +182,10 @@ def requests(method, rng):
 def announce(method, header, rng):
     """Makes a frame announce a plausible number of rows."""
     rows = rng.choice((1, 2, 3, 4, 100))
-    if method.name != "Link":
+    if method.name == "Link":
+        header.deliveries.CopyFrom(link_header(rng, rows))
+    else:
         header.data.rows = rows
-        return
-    first = rng.choice((1, 1, 2, 4, 101))
-    header.deliveries.CopyFrom(
-        links_pb2.LinkDeliveries(
-            subscription=rng.choice((1, 2, 3)),
-            first_number=first,
-            rows=rows,
-            lowest_unanswered=rng.choice((1, first)),
-            keys=rng.choice((bytes(16 * rows), rng.randbytes(16 * rows), rng.randbytes(17))),
-            checks=rng.randbytes(rng.choice((8 * rows, 8 * rows, 7))),
-            content=rng.choice((b"", bytes((rows + 7) // 8), rng.randbytes(1))),
-            redelivered=rng.choice((b"", b"\x01", bytes((rows + 7) // 8))),
-            proven=rng.choice((0, 0, 1)),
-        )
-    )
 
 
 def opening(method, request, rng):
@@ -256,6 +225,7 @@ QUERIES = ("", "?queue=q", "?name=q", "?queue=q&from=0&count=5", "?offset=1&limi
 BODY = {"queue": "q", "confirm": "q", "session": "s1", "fence": True, "max_messages": 5}
 
 
+@target(50, serving)
 def http(rng):
     """M1, M5: a request by HTTP: an answer that is no server failure, or a closed connection."""
     now = running()
@@ -303,7 +273,3 @@ def raw_request(host, rng):
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     raw = f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1", "replace") + body
     return mutated(raw, rng) if rng.random() < 0.1 else raw
-
-
-TARGETS = {each.__name__: each for each in (call, http)}
-AROUND = dict.fromkeys(TARGETS, serving)

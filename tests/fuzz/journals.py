@@ -5,9 +5,7 @@ end early, are missing, or are another's.
 """
 
 import shutil
-import tempfile
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from ackq.errors import AckqError
@@ -16,16 +14,11 @@ from ackq_broker.core.core import Core
 from ackq_broker.engine.snapshot import unpack_state
 from ackq_broker.journal import Journal, dump, repair, verify
 from tests.fuzz.mutations import mutated, some_bytes
+from tests.fuzz.targets import folder, outcome_of, target
 
 GOLDEN = Path(__file__).parent.parent / "wire/operations/golden"
 SECTOR = 512
 SEGMENT_BYTES = 6144
-
-
-@cache
-def folder():
-    """A folder of this process for the directories of examples, deleted at its end."""
-    return tempfile.TemporaryDirectory()
 
 
 def damaged_directory(rng):
@@ -98,24 +91,19 @@ def opened(directory):
     return "opened"
 
 
+@target(15)
 def data_directory(rng):
     """Q7, I2: verify, dump, open and repair: each reads the directory or reports why not."""
     directory = damaged_directory(rng)
-    for read in (
-        lambda: verify(directory),
-        lambda: list(dump(directory)),
-    ):
+    for read in (verify, lambda path: list(dump(path))):
         # Errors that the commands report in a line.
         with suppress(AckqError, OSError):
-            read()
+            outcome = read(directory)
+            assert outcome is not None
     said = opened(directory)
-    try:
-        repair(directory, segment_bytes=SEGMENT_BYTES)
-    except AckqError as error:
-        return f"{said}, {type(error).__name__}"
+    mended, _ = outcome_of(lambda: repair(directory, segment_bytes=SEGMENT_BYTES))
+    if mended != "taken":
+        return f"{said}, {mended}"
     again = opened(directory)
     assert again == "opened", f"repaired, and then {again}"
     return f"{said}, repaired"
-
-
-TARGETS = {data_directory.__name__: data_directory}

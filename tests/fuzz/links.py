@@ -7,6 +7,7 @@ out.
 import importlib.util
 import json
 from datetime import UTC, datetime
+from functools import cache
 
 import pyarrow as pa
 from pamqp import commands
@@ -14,6 +15,7 @@ from pamqp import commands
 from ackq.wire.columns import HEADERS
 from ackq_link.amqp091 import properties
 from tests.fuzz.mutations import TEXTS, mutated
+from tests.fuzz.targets import target
 from tests.unit.link.amqp091.wire import same
 
 _TIME = datetime(2026, 11, 22, tzinfo=UTC)
@@ -40,7 +42,8 @@ _NOTED = {
 }
 
 
-def _amqp091_in(rng):
+@target(500)
+def amqp091_in(rng):
     """Properties that a broker may send: in, and out again."""
     one = properties.Properties(mutated(_WIRE, rng))
     rows = properties.to_rows([b"x"], [one])
@@ -65,43 +68,38 @@ def _rows(rng):
     )
 
 
-def _amqp091_out(rng):
+@target(500)
+def amqp091_out(rng):
     """Headers that an application wrote, as an outbound link sends them."""
     (made,) = properties.from_rows(_rows(rng), [rng.choice(TEXTS)])
     return type(made).__name__
 
 
-def _amqp1_in(rng):
-    from ackq_link.amqp1.messages import Incoming, Outgoing, to_rows
-
-    raw = mutated(_amqp1_message(), rng)
-    rows = to_rows([Incoming(raw)])
-    assert rows.num_rows == 1
-    try:
-        Outgoing(rows, ["m"], duplicate_ids=False).encoded(0)
-    except ValueError as error:
-        return type(error).__name__
-    return str(rows.schema.names)
-
-
-def _amqp1_message():
+if importlib.util.find_spec("proton") is not None:
     import proton
 
-    message = proton.Message(body=b"x", id="m", properties={"a": 1, "b": [1.5, {"c": "d"}]})
-    message.creation_time = 5
-    return bytes(message.encode())
+    from ackq_link.amqp1.messages import Incoming, Outgoing, to_rows
 
+    @cache
+    def _amqp1_message():
+        message = proton.Message(body=b"x", id="m", properties={"a": 1, "b": [1.5, {"c": "d"}]})
+        message.creation_time = 5
+        return bytes(message.encode())
 
-def _amqp1_out(rng):
-    from ackq_link.amqp1.messages import Outgoing
+    @target(500)
+    def amqp1_in(rng):
+        """A message that a broker may send: in, and out again."""
+        return _encoded(to_rows([Incoming(mutated(_amqp1_message(), rng))]), duplicate_ids=False)
 
-    try:
-        Outgoing(_rows(rng), ["m"], duplicate_ids=rng.random() < 0.5).encoded(0)
-    except ValueError as error:
-        return type(error).__name__
-    return "sent"
+    @target(500)
+    def amqp1_out(rng):
+        """Headers that an application wrote, as an outbound link sends them."""
+        return _encoded(_rows(rng), duplicate_ids=rng.random() < 0.5)
 
-
-TARGETS = {"amqp091_in": _amqp091_in, "amqp091_out": _amqp091_out}
-if importlib.util.find_spec("proton") is not None:
-    TARGETS |= {"amqp1_in": _amqp1_in, "amqp1_out": _amqp1_out}
+    def _encoded(rows, *, duplicate_ids):
+        assert rows.num_rows == 1
+        try:
+            Outgoing(rows, ["m"], duplicate_ids=duplicate_ids).encoded(0)
+        except ValueError as error:
+            return type(error).__name__
+        return str(rows.schema.names)

@@ -4,8 +4,6 @@ Files of settings and users, definitions, lines to publish, checkpoints, options
 """
 
 import json
-import tempfile
-from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -14,13 +12,13 @@ from ackq.cli import definitions, json_lines
 from ackq.client import Admin
 from ackq.client.blocks import encoding
 from ackq.client.publishing.base import Defaults
-from ackq.errors import AckqError
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
 from ackq.spark.source.offset import EDGES_VERSION, Offsets
 from ackq_broker.cli.settings import settings
 from ackq_broker.security.users import load
 from tests.fuzz.mutations import TEXTS, changed_value, mutated
+from tests.fuzz.targets import folder, outcome_of, target
 
 HASH = "0" * 64
 USERS = f"""
@@ -96,20 +94,6 @@ def json_of(document, rng):
     return text.encode()
 
 
-def outcome_of(call):
-    try:
-        call()
-    except AckqError as error:
-        return type(error).__name__
-    return "taken"
-
-
-@cache
-def folder():
-    """A folder of this process for the files of examples, deleted at its end."""
-    return tempfile.TemporaryDirectory()
-
-
 def file_with(data):
     path = Path(folder().name, "file")
     path.write_bytes(data)
@@ -122,16 +106,18 @@ def toml_of(text, rng):
     return mutated(text.encode(), rng, (USERS.encode(), CONFIG.encode()))
 
 
+@target(40)
 def users_file(rng):
     """A1: a users file with mistakes."""
     path = file_with(toml_of(USERS, rng))
-    return outcome_of(lambda: load(path))
+    return outcome_of(lambda: load(path))[0]
 
 
+@target(100)
 def config_file(rng):
     """O1: a file of settings with mistakes."""
     path = file_with(toml_of(CONFIG, rng))
-    return outcome_of(lambda: settings({"config": str(path)}, {}))
+    return outcome_of(lambda: settings({"config": str(path)}, {}))[0]
 
 
 class Deaf(Admin):
@@ -145,6 +131,7 @@ class Deaf(Admin):
         return response()
 
 
+@target(100)
 def definitions_file(rng):
     """O7: definitions with mistakes: refused, or made of requests that can be sent."""
     text = json_of(DEFINITIONS, rng).decode(errors="surrogateescape")
@@ -155,7 +142,7 @@ def definitions_file(rng):
         list(definitions._differences(wanted, there))
         definitions._make(Deaf(), {kind: list(each.values()) for kind, each in wanted.items()})
 
-    return outcome_of(imported)
+    return outcome_of(imported)[0]
 
 
 def named(text):
@@ -164,6 +151,7 @@ def named(text):
     return file
 
 
+@target(100)
 def published_line(rng):
     """P8: a line of JSON to publish: reported as bad, or a message that a block can hold."""
     line = json_of(LINE, rng)
@@ -174,9 +162,10 @@ def published_line(rng):
         _, message, _ = usual.prepare(given.pop("body"), limits.MAX_MESSAGE_BYTES, given)
         encoding.encode_messages([message], routing_key="", persistent=True)
 
-    return outcome_of(published)
+    return outcome_of(published)[0]
 
 
+@target(100)
 def checkpoint(rng):
     """K1: an offset in a checkpoint: accepted and written identically, or refused."""
     try:
@@ -184,12 +173,13 @@ def checkpoint(rng):
     except (ValueError, RecursionError):
         return "no JSON"  # Spark reads it
     edges = ["a:1", "b:1"] if isinstance(raw, dict) and raw.get("v") == EDGES_VERSION else ["a:1"]
-    said = outcome_of(lambda: Offsets.from_dict(raw, edges))
-    if said == "taken":
-        assert Offsets.from_dict(raw, edges).to_dict(edges) == raw
+    said, found = outcome_of(lambda: Offsets.from_dict(raw, edges))
+    if found is not None:
+        assert found.to_dict(edges) == raw
     return said
 
 
+@target(100)
 def query_options(rng):
     """Options of a query, in every use of the format."""
     given = {name: OPTIONS[name] for name in OPTIONS if rng.random() < 0.7}
@@ -213,17 +203,4 @@ def query_options(rng):
     )
     if use is not options.source and rng.random() < 0.8:
         given = {name: value for name, value in given.items() if name not in OF_A_SOURCE}
-    return outcome_of(lambda: use(given))
-
-
-TARGETS = {
-    each.__name__: each
-    for each in (
-        users_file,
-        config_file,
-        definitions_file,
-        published_line,
-        checkpoint,
-        query_options,
-    )
-}
+    return outcome_of(lambda: use(given))[0]

@@ -64,6 +64,14 @@ class DayPasses(NamedTuple):
     live: bool
 
 
+def perform(core, command, now_us=NOW_US):
+    """Decides and applies a command; returns its reply."""
+    decision = core.decide(command, now_us)
+    for record in decision.records:
+        core.apply(core.sequence + 1, record)
+    return decision.reply
+
+
 class Broker:
     """The broker with all its rules. Caches calls: most states of a world share a snapshot."""
 
@@ -227,10 +235,7 @@ class Broker:
         if isinstance(command, DayPasses):
             live = frozenset({SESSION} if command.live else ())
             command, now_us = c.Housekeep(live), NOW_US + 25 * HOUR_US
-        decision = core.decide(command, now_us)
-        for record in decision.records:
-            core.apply(core.sequence + 1, record)
-        return decision.reply
+        return perform(core, command, now_us)
 
     def pieces(self, core, incarnation, epoch, after, last):
         """Reads the pieces of a range of tags."""

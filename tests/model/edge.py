@@ -14,7 +14,7 @@ from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.state.link import LinkCounts
-from tests.model.broker import NOW_US, SEQUENCE
+from tests.model.broker import NOW_US, SEQUENCE, perform
 
 QUEUE, LINK, CHANNEL = "q", "l", b"channel"
 
@@ -139,10 +139,7 @@ class Edge:
             return self.take(core, command)
         if isinstance(command, Store):
             command = self.frame(command)
-        decision = core.decide(command, now_us)
-        for record in decision.records:
-            core.apply(core.sequence + 1, record)
-        return decision.reply
+        return perform(core, command, now_us)
 
     def take(self, core, command):
         """Settles one message: the consumer takes it and all before it, and releases those.

@@ -14,6 +14,17 @@ class Found(NamedTuple):
     wrong: str = ""
     trace: tuple[str, ...] = ()
 
+    def is_sound(self, more_than):
+        """Checks that no world of enough worlds has a flaw."""
+        assert not self.wrong, str(self)
+        assert self.worlds > more_than
+
+    def has(self, flaw):
+        """Checks that a flaw was found."""
+        print(self)
+        assert flaw in self.wrong
+        assert self.trace
+
     def __str__(self):
         lines = [f"{number:3d}. {event}" for number, event in enumerate(self.trace, 1)]
         return "\n".join([f"{self.worlds} worlds. {self.wrong or 'Nothing is wrong.'}", *lines])

@@ -113,26 +113,6 @@ class NoFencing(Broker):
         return super().pieces(core, incarnation, epoch, after, last)
 
 
-class OpeningReadsOn(Broker):
-    """S14 off: an opening with a rewind takes a lease over, and reads nothing again."""
-
-    def perform(self, core, command):
-        if isinstance(command, c.Advance) and command.rewind is not None:
-            command = replace(command, rewind=None, takeover=True)
-        return super().perform(core, command)
-
-
-class RewoundUnderOldTags(Broker):
-    """S14 off: a rewound message is leased under the tag that it had."""
-
-    def perform(self, core, command):
-        reply = super().perform(core, command)
-        if isinstance(command, c.RewindSession):
-            session = core._state.sessions[SESSION]
-            session.floor = session.end = session.end - reply.messages
-        return reply
-
-
 class AcceptsWhatIsPlanned(Spark):
     """K1, S4 off: a batch is accepted when offsets/N is written, not when commits/N proves it."""
 

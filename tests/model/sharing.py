@@ -15,9 +15,9 @@ from ackq.spark.sink import edges
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
+from tests.model.broker import perform
 
 WRITER = "query"
-NOW_US = 1_700_000_000_000_000
 
 
 class Died(Exception):  # noqa: N818
@@ -112,17 +112,12 @@ class Sink:
         if name not in self.cores:
             core = Core()
             for command in (c.Start("history"), c.DeclareQueue("q", c.QueueProperties())):
-                for record in core.decide(command, NOW_US).records:
-                    core.apply(core.sequence + 1, record)
+                perform(core, command)
             self.cores[name] = core
         return self.cores[name]
 
     def decide(self, name, command):
-        core = self.core(name)
-        decision = core.decide(command, NOW_US)
-        for record in decision.records:
-            core.apply(core.sequence + 1, record)
-        return decision.reply
+        return perform(self.core(name), command)
 
     def visible(self):
         """The visible rows of each edge that has some."""

@@ -65,7 +65,6 @@ class World(NamedTuple):
 
     `lost` is set when the checkpoint may no longer fit the session, so that a refusal is right;
     `operated` are messages whose fate an operator chose; `wrong` is a flaw that a step met.
-    `again` are the messages that an operator's `rewinds` made ready since the query `opened`.
     """
 
     broker: bytes
@@ -85,9 +84,6 @@ class World(NamedTuple):
     operated: tuple[str, ...] = ()
     released: bool = False
     wrong: str = ""
-    rewinds: int = 0
-    again: tuple[str, ...] = ()
-    opened: int = 1
 
 
 class Spark:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ackq.errors import AckqError
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from tests.model.broker import NOW_US, SEQUENCE
+from tests.model.broker import SEQUENCE, perform
 from tests.unit.core.harness import Harness
 
 WRITER = "query"
@@ -71,7 +71,7 @@ class Sink:
         """The snapshot after an operator had the writer forgotten, if it had committed a batch."""
         core = Core.restore(snapshot)
         try:
-            self.decide(core, c.ForgetWriter(WRITER, force=True))
+            perform(core, c.ForgetWriter(WRITER, force=True))
         except AckqError:
             return snapshot
         core._state.sequence = core._state.topology_sequence = SEQUENCE
@@ -87,20 +87,13 @@ class Sink:
             c.StageBlock(stage.stage_id, "", route, rows, stage.payload_bytes),
             c.SealStage(*stage),
         ):
-            self.decide(core, command)
-        return self.decide(core, self.commit(core, query, run, stage))
+            perform(core, command)
+        return perform(core, self.commit(core, query, run, stage))
 
     def commit(self, core, query, run, stage):
         """The driver's command that commits a batch."""
         del core
         return c.CommitBatch(WRITER, query.commits, run, "", (stage,), target=query.target)
-
-    def decide(self, core, command):
-        """Decides and applies a command; returns its reply."""
-        decision = core.decide(command, NOW_US)
-        for record in decision.records:
-            core.apply(core.sequence + 1, record)
-        return decision.reply
 
 
 class Copies:

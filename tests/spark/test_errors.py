@@ -1,6 +1,5 @@
 """The errors that users see in Spark's own exceptions: the cause and the remedy."""
 
-import json
 import shutil
 
 import pytest
@@ -19,12 +18,6 @@ def test_unknown_option_at_load(kit):
         match=r"no option 'maxmessagepertrigger'.*Did you mean 'maxMessagesPerTrigger'",
     ):
         kit.source("in", maxMessagePerTrigger=5)
-
-
-def test_wrong_value_at_load(kit):
-    """A value that its option does not take fails load()."""
-    with pytest.raises(PySparkException, match="Option 'maxBytesPerTrigger' is 'much'"):
-        kit.source("in", maxBytesPerTrigger="much")
 
 
 def test_path_at_load(kit):
@@ -52,13 +45,6 @@ def test_no_broker(kit, kept, fails):
     assert "0.3 s" in text
 
 
-def test_browse_without_a_broker(kit):
-    """A browse waits for the broker for retryTimeout, then names endpoint and cause."""
-    reader = kit.spark.read.format("ackq").options(endpoint="127.0.0.1:1", queue="in")
-    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:1 could not be reached for 0\.3 s"):
-        reader.option("retryTimeout", "300ms").load().count()
-
-
 def test_row_without_body(kit, fails):
     """K4: a null body fails the batch with column and row; no row of it becomes visible."""
     kit.declare("in", "out")
@@ -77,39 +63,12 @@ def test_wrong_column_in_the_sink(kit, fails):
     assert "ackq.errors.SchemaError: The sink has no column 'colour'" in text
 
 
-def test_wrong_type_in_the_sink(kit, fails):
-    """A column of another type is named with the expected type and the one found."""
-    kit.declare("in", "out")
-    rows = kit.source("in").selectExpr("1L as body")
-    text = fails(kit.sink(rows, "cp", queue="out"))
-    assert "Column 'body' is bigint; expected binary or string" in text
-
-
-def test_wrong_column_in_the_source(kit, kept, fails):
-    """A column that the source does not have is named."""
-    kit.declare("in")
-    text = fails(kit.each(kit.source("in", "body binary, colour string"), "cp", kept))
-    assert "There is no column 'colour' to read" in text
-
-
 def test_complete_mode(kit, fails):
     """Complete mode is refused, as a result cannot replace a queue's content."""
     kit.declare("in", "out")
     rows = kit.source("in").groupBy("body").count().select("body")
     text = fails(kit.sink(rows, "cp", queue="out").outputMode("complete"))
     assert "output mode 'complete'" in text
-
-
-def test_message_over_the_size_limit(kit, fails):
-    """P8: a message over the limit fails its task with size and limit."""
-    kit.declare("in", "out")
-    kit.publish("in", b"x")
-    rows = kit.source("in").selectExpr(
-        f"repeat(cast(body as string), {limits.MAX_MESSAGE_BYTES + 1}) as body"
-    )
-    text = fails(kit.sink(rows, "cp", queue="out"))
-    assert "ackq.errors.MessageTooLargeError" in text
-    assert str(limits.MAX_MESSAGE_BYTES) in text
 
 
 def test_checkpoint_of_another_queue(kit, kept, fails):
@@ -188,21 +147,6 @@ def test_copied_checkpoint(kit, kept, fails):
     kit.publish("in", b"more")
     kit.run(kit.each(kit.source("in"), "copy", kept))
     assert kept.bodies == [*N, b"more"]
-
-
-def test_offset_of_a_newer_version(kit, kept, fails):
-    """A checkpoint that a newer ackq wrote is refused."""
-    kit.declare("in")
-    query = kit.each(kit.source("in"), "cp", kept)
-    kit.run(query)
-    log = kit.folder / "cp" / "offsets" / "0"
-    lines = log.read_text().splitlines()
-    lines[2] = json.dumps({"v": 3, "somehow": "else"})
-    log.write_text("\n".join(lines))
-    (log.parent / ".0.crc").unlink()
-    text = fails(query)
-    assert "ackq.errors.OffsetVersionError" in text
-    assert "version 3" in text
 
 
 def test_released_session(kit, kept, fails):

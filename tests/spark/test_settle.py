@@ -345,55 +345,6 @@ WRONG = {
 }
 
 
-def test_wrong_rows(settled, fails):
-    """S6: an invalid row fails the query with tag, column and remedy."""
-    told = []
-
-    def act(rows, batch_id):
-        for expression in WRONG if batch_id >= FIRST else ():
-            wrong = rows.selectExpr("delivery_tag", *expression.split(", "))
-            with pytest.raises(PySparkException) as caught:
-                settle(wrong, endpoint=settled.broker.endpoint)
-            told.append(str(caught.value))
-        if told:
-            raise caught.value
-
-    text = fails(settled.each(settled.source("in"), "cp", act))
-    assert all(part in each for part, each in zip(WRONG.values(), told, strict=True)), told
-    assert WRONG["1 as outcome"] in text
-    assert settled.depth("in") == (0, 10, 0)
-
-
-def test_missing_column(settled, fails):
-    """S6: rows without their tag are refused before anything runs."""
-
-    def act(rows, _batch_id):
-        settle(rows.select("body"), "rejected", endpoint=settled.broker.endpoint)
-
-    text = fails(settled.each(settled.source("in"), "cp", act))
-    assert "SchemaError: The column 'delivery_tag' is missing; the rows have body. Keep" in text
-
-
-def test_two_sessions_in_one_query(settled, fails):
-    """S6: with two leases in one batch, the option names one."""
-    settled.declare("other", dead_letter_queue="dead")
-    settled.publish("other", *N)
-    one = settled.source("in", session="one", maxMessagesPerTrigger=10)
-    two = settled.source("other", session="two")
-    both = one.union(two)
-
-    text = fails(settled.each(both, "cp", settling(settled, "rejected")))
-    assert "ackq.errors.InvalidArgumentError" in text
-    assert "reads several sessions (one, two)" in text
-    assert "option session" in text
-
-    named = settling(settled, "rejected", where=f"queue = 'other' and {ODD}", session="two")
-    settled.finish(settled.each(both, "cp", named))
-    assert (settled.depth("in"), settled.depth("other")) == ((0, 0, 0), (0, 0, 0))
-    assert settled.admin.queue("other").dead_lettered == 5
-    assert settled.bodies("dead") == N[1::2]
-
-
 # --- threads of a foreachBatch, in which Spark knows neither session nor query ---
 
 

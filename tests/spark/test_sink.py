@@ -193,23 +193,6 @@ def test_text_that_is_not_utf8_is_named(kit, fails, guarantee):
     assert sorted(kit.bodies("out")) == [b"fine", b"\xff\xfe"]
 
 
-def test_exchange_and_routing_key_columns(kit):
-    """Rows are routed through an exchange by their columns `exchange` and `routing_key`."""
-    kit.declare("in", "even", "odd")
-    kit.admin.declare_exchange("parity", "direct")
-    kit.admin.bind("parity", "even", "0")
-    kit.admin.bind("parity", "odd", "1")
-    kit.publish("in", *N)
-    rows = kit.source("in", "body binary").selectExpr(
-        "body",
-        "'parity' as exchange",
-        "cast(cast(cast(body as string) as int) % 2 as string) as routing_key",
-    )
-    kit.run(kit.sink(rows, "cp"))
-    assert kit.bodies("even") == N[::2]
-    assert kit.bodies("odd") == N[1::2]
-
-
 def test_forwarded_message_keeps_its_columns(kit):
     """A forwarded message keeps its columns; the option `queue` overrides the column."""
     from ackq.client import Publisher
@@ -241,12 +224,6 @@ def test_batch_write_and_browse(kit):
     assert kit.depth("out") == (2, 0, 0)
     second = kit.browse("out", "body binary", firstPosition=found[1].position).collect()
     assert [bytes(row.body) for row in second] == [b"b"]
-
-
-def test_browse_of_an_empty_queue(kit):
-    """Q5: an empty queue has no rows."""
-    kit.declare("out")
-    assert kit.browse("out").collect() == []
 
 
 def write(kit, rows, version, app=""):

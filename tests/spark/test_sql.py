@@ -89,9 +89,3 @@ def test_options_of_a_table_with_columns_are_missed(sql, statement):
     sql("CREATE TABLE kept (body binary) USING ackq OPTIONS (endpoint 'b:1', queue 'orders')")
     with pytest.raises(PySparkException, match=r"'endpoint' is missing.* WITH \(endpoint="):
         sql(statement)
-
-
-def test_a_table_cannot_be_made_of_rows(sql):
-    """CREATE TABLE ... AS SELECT has no place for options that reach the sink."""
-    with pytest.raises(PySparkException, match=r"'endpoint' is missing"):
-        sql("CREATE TABLE kept USING ackq OPTIONS (endpoint 'b:1') AS SELECT 'one' AS body")

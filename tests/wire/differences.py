@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RABBITMQ = "rabbitmq"
+
 
 @dataclass(frozen=True)
 class Difference:
-    """A behaviour that differs from a rule.
+    """A behaviour of RabbitMQ that differs from a rule.
 
     Attributes:
         rule: The rule that is not kept.
-        broker: The broker that differs.
         scenario: The test that shows it.
         aspect: The aspect that the test compares.
         behaviour: The broker's behaviour.
@@ -23,7 +24,6 @@ class Difference:
     """
 
     rule: str
-    broker: str
     scenario: str
     aspect: str
     behaviour: object
@@ -33,7 +33,6 @@ class Difference:
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "P7",
-        "rabbitmq",
         "test_publish_to_a_missing_exchange",
         "answer to a publish to a missing exchange",
         "not_found",
@@ -42,7 +41,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "P8",
-        "rabbitmq",
         "test_nack_says_why",
         "reason of the nack",
         {1: None},
@@ -50,7 +48,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "P8",
-        "rabbitmq",
         "test_nacked_is_in_no_queue",
         "copies in the queue that had room",
         1,
@@ -59,7 +56,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "P13",
-        "rabbitmq",
         "test_transaction_routes_at_its_commit",
         "messages for a queue that was bound before the commit",
         [],
@@ -67,7 +63,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "P14",
-        "rabbitmq",
         "test_blocked",
         "a publish while blocked is nacked",
         False,
@@ -76,7 +71,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C4",
-        "rabbitmq",
         "test_released_does_not_count",
         "releases that a limit of one allows",
         2,
@@ -85,7 +79,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C7",
-        "rabbitmq",
         "test_delivery_count",
         "delivery counts",
         [None, None, None],
@@ -93,7 +86,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C13",
-        "rabbitmq",
         "test_provenance",
         "names of the headers of a dead letter",
         ["x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"],
@@ -102,7 +94,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C13",
-        "rabbitmq",
         "test_dropped_from_the_head",
         "dead letters of a queue that drops its head",
         [b"a", b"b"],
@@ -111,7 +102,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C13",
-        "rabbitmq",
         "test_dead_lettering_ignores_reject_publish",
         "messages in the full dead-letter queue",
         [b"full"],
@@ -120,7 +110,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C13",
-        "rabbitmq",
         "test_dead_letter_target_is_gone",
         "letters in the built-in dead-letter queue",
         [],
@@ -128,7 +117,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "C13",
-        "rabbitmq",
         "test_limit_without_a_dead_letter_queue",
         "failures that a limit of one allows",
         2,
@@ -137,7 +125,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q3",
-        "rabbitmq",
         "test_expiry_behind_a_message_that_stays",
         "ready messages after the second of two expired",
         2,
@@ -146,7 +133,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q3",
-        "rabbitmq",
         "test_length_counts_unacked_messages",
         "nacked with one ready and one unacked message of two",
         0,
@@ -154,7 +140,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q3",
-        "rabbitmq",
         "test_requeue_drops_nothing",
         "messages after the requeue",
         [b"c", b"d"],
@@ -163,7 +148,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q3",
-        "rabbitmq",
         "test_bytes_count_keys_and_headers",
         "messages of 400 bytes with 500 bytes of headers in 1,000 bytes",
         2,
@@ -172,7 +156,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q4",
-        "rabbitmq",
         "test_delete_refuses_a_queue_with_unacked_messages",
         "a queue with an unacked message is not deleted",
         False,
@@ -181,7 +164,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q4",
-        "rabbitmq",
         "test_delete_of_a_missing_queue",
         "the delete of a queue that is not there is refused",
         False,
@@ -190,7 +172,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q4",
-        "rabbitmq",
         "test_rejected_after_a_forced_delete",
         "dead letters of a queue that was deleted",
         [],
@@ -199,7 +180,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q1",
-        "rabbitmq",
         "test_any_name_may_begin_with_amq",
         "a queue named amq.something is declared",
         False,
@@ -207,7 +187,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q4",
-        "rabbitmq",
         "test_delete_refuses_a_dead_letter_target",
         "a dead-letter target is not deleted",
         False,
@@ -215,7 +194,6 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "Q7",
-        "rabbitmq",
         "test_restart",
         "which of four messages are marked as redelivered",
         [True, True, True, False],
@@ -246,7 +224,7 @@ class Differences:
         self._listed = {
             entry.aspect: entry
             for entry in DIFFERENCES
-            if (entry.broker, entry.scenario) == (broker, scenario)
+            if broker == RABBITMQ and entry.scenario == scenario
         }
         self._seen: list[str] = []
 
@@ -256,7 +234,7 @@ class Differences:
         if entry is None:
             assert actual == by_rule, f"{aspect}: {actual!r}; by rule: {by_rule!r}"
             return
-        assert actual != by_rule, f"{entry.broker} keeps the rule now: remove {entry}"
+        assert actual != by_rule, f"{RABBITMQ} keeps the rule now: remove {entry}"
         assert actual == entry.behaviour, f"{aspect}: {actual!r}; listed: {entry.behaviour!r}"
         self._seen.append(aspect)
 

@@ -6,9 +6,8 @@ that meets a difference of `differences.py` is left out, with a comment that nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -36,16 +35,14 @@ REFUSING = frozenset(("short", "small"))
 DROPPING = frozenset(("ring", "small ring"))
 
 
-@dataclass(frozen=True)
-class Publish:
+class Publish(NamedTuple):
     """Publishes messages in a row (queue, size, persistent), in one frame if there are frames."""
 
     messages: tuple[tuple[str, int, bool], ...]
     mandatory: bool
 
 
-@dataclass(frozen=True)
-class Get:
+class Get(NamedTuple):
     """Pulls messages."""
 
     channel: int
@@ -54,8 +51,7 @@ class Get:
     no_ack: bool
 
 
-@dataclass(frozen=True)
-class Consume:
+class Consume(NamedTuple):
     """Starts a consumer, if the queue has none."""
 
     channel: int
@@ -64,8 +60,7 @@ class Consume:
     no_ack: bool
 
 
-@dataclass(frozen=True)
-class Settle:
+class Settle(NamedTuple):
     """Settles one delivery that the channel holds, or all up to it."""
 
     channel: int
@@ -74,23 +69,20 @@ class Settle:
     multiple: bool
 
 
-@dataclass(frozen=True)
-class SettleAgain:
+class SettleAgain(NamedTuple):
     """Settles a tag that is no longer outstanding, which closes the channel."""
 
     channel: int
     multiple: bool
 
 
-@dataclass(frozen=True)
-class Close:
+class Close(NamedTuple):
     """Closes a channel, and opens another one in its place."""
 
     channel: int
 
 
-@dataclass(frozen=True)
-class Purge:
+class Purge(NamedTuple):
     """Purges the ready messages of a queue."""
 
     queue: str
@@ -127,14 +119,6 @@ programs = st.lists(
 
 
 @dataclass
-class _Held:
-    """A delivery that is not settled yet."""
-
-    queue: str
-    delivery: Delivery
-
-
-@dataclass
 class _Side:
     """A program's run on one broker.
 
@@ -145,7 +129,7 @@ class _Side:
     bench: Bench[Any]
     names: dict[str, str] = field(default_factory=dict)
     channels: list[Channel] = field(default_factory=list)
-    held: list[dict[int, _Held]] = field(default_factory=list)
+    held: list[dict[int, str]] = field(default_factory=list)
     settled: list[int] = field(default_factory=list)
     consumers: dict[str, tuple[int, str, bool]] = field(default_factory=dict)
     seen: list[object] = field(default_factory=list)
@@ -168,16 +152,7 @@ class _Side:
 
     def do(self, step: Step) -> None:
         """Runs one step."""
-        does: dict[type[Step], Callable[[Any], None]] = {
-            Publish: self.publish,
-            Get: self.get,
-            Consume: self.consume,
-            Settle: self.settle,
-            SettleAgain: self.settle_again,
-            Close: self.close,
-            Purge: self.purge,
-        }
-        does[type(step)](step)
+        getattr(self, type(step).__name__.lower())(step)
 
     def publish(self, step: Publish) -> None:
         messages = [self._message(step, *each) for each in step.messages]
@@ -215,7 +190,7 @@ class _Side:
             return []
         last = sorted(held)[step.which % len(held)]
         tags = [tag for tag in sorted(held) if tag == last or (step.multiple and tag < last)]
-        drops = any(held[tag].queue in DROPPING for tag in tags)
+        drops = any(held[tag] in DROPPING for tag in tags)
         return [] if drops and step.outcome is Outcome.RELEASED else tags
 
     def settle(self, step: Settle) -> None:
@@ -225,7 +200,7 @@ class _Side:
             del self.held[step.channel][tag]
         self.settled[step.channel] = tags[-1]
 
-    def settle_again(self, step: SettleAgain) -> None:
+    def settleagain(self, step: SettleAgain) -> None:
         if not self.settled[step.channel]:
             return
         try:
@@ -267,7 +242,7 @@ class _Side:
         for delivery in deliveries:
             self.seen.append(_told(word, delivery))
             if hold:
-                self.held[channel][delivery.tag] = _Held(word, delivery)
+                self.held[channel][delivery.tag] = word
 
     def ready(self) -> dict[str, int]:
         return {word: self.bench.ready(name) for word, name in self.names.items()}
@@ -275,7 +250,7 @@ class _Side:
     def holds(self, words: frozenset[str], channel: int | None = None) -> bool:
         """Whether there are unacked messages of these queues, on a channel or on any."""
         held = self.held if channel is None else [self.held[channel]]
-        return any(each.queue in words for tags in held for each in tags.values())
+        return any(queue in words for tags in held for queue in tags.values())
 
     def drain(self) -> dict[str, list[object]]:
         """The remaining messages at the end, by queue."""

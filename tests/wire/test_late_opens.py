@@ -7,7 +7,7 @@ copy of the client, ends the client instead.
 import asyncio
 import importlib
 import secrets
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
 import grpc
@@ -129,23 +129,6 @@ def test_link(own, broker, token):
 
     asyncio.run(main())
     assert len(in_queue(own)) == 2
-
-
-def test_copied_publisher(own, broker):
-    """P10: a publisher fenced by a copy ends, as its publishes would be taken for the copy's."""
-    out = Publisher(broker.endpoint, routing_key="q")
-    out.publish(b"before").result(SOON_S)
-    with own.publisher(out._stream._publisher_id, resume=True, attempt=b""):
-        # It may learn of the fence after this is sent, before, or before this is added.
-        refusals = (errors.OutcomeUnknownError, errors.FencedError, errors.ClosedError)
-        with pytest.raises(refusals, match="was copied") as refused:
-            out.publish(b"behind").result(SOON_S)
-        with pytest.raises(errors.ClosedError):
-            out.publish(b"more")
-    added = refused.type is not errors.ClosedError
-    with pytest.raises(refused.type) if added else nullcontext():
-        out.close()
-    assert in_queue(own) == [b"before"]
 
 
 def test_two_copies_publish(own, broker, monkeypatch):

@@ -40,8 +40,7 @@ SMALL_BYTES = 5 * MIB
 
 @pytest.fixture(scope="module", autouse=True)
 def permitted(tmp_path_factory):
-    volumes.require_tmpfs(tmp_path_factory.mktemp("permitted") / "tmpfs")
-    volumes.require_volume(tmp_path_factory.mktemp("permitted") / "volume")
+    volumes.require(tmp_path_factory.mktemp("permitted"))
 
 
 def test_what_was_answered_outlives_power_cuts(tmp_path):
@@ -140,64 +139,58 @@ def test_a_disk_that_others_fill(tmp_path):
     """
     data = tmp_path / "data"
     filler = data / "lost+found"
-    volumes.mount_tmpfs(data, SMALL_BYTES)
-    try:
-        with (
-            embedded(data, env=environment(tmp_path)) as broker,
-            Publisher(broker.endpoint, routing_key="in", retry_total_ms=SOON_S * 1000) as out,
-        ):
-            with Admin(broker.endpoint) as admin:
-                admin.declare_queue("in")
-            answers = fill_to_the_reserve(out)
-            fill(filler)
-            with Channel(broker.endpoint) as channel:
-                churn(channel, broker.log_file)
-                assert broker.alive()
-                filler.unlink()
-                log = broker.log_file.read_text
-                eventually("room", log, lambda text: "has room on the disk again" in text)
-            with Channel(broker.endpoint) as channel:
-                taken = drain(channel)
-                confirmed = [names for names, answer in answers if answer.exception(SOON_S) is None]
-                taken += drain(channel)
-            assert taken == Counter(name for names in confirmed for name in names)
-            assert len(answers) - len(confirmed) <= 1
-            if len(confirmed) < len(answers):
-                # A publish that was on its way when the broker checked the disk is refused, not
-                # blocked.
-                with pytest.raises(DiskFullError):
-                    out.flush()
-    finally:
-        volumes.run("umount", data)
+    with (
+        volumes.tmpfs(data, SMALL_BYTES),
+        embedded(data, env=environment(tmp_path)) as broker,
+        Publisher(broker.endpoint, routing_key="in", retry_total_ms=SOON_S * 1000) as out,
+    ):
+        with Admin(broker.endpoint) as admin:
+            admin.declare_queue("in")
+        answers = fill_to_the_reserve(out)
+        fill(filler)
+        with Channel(broker.endpoint) as channel:
+            churn(channel, broker.log_file)
+            assert broker.alive()
+            filler.unlink()
+            log = broker.log_file.read_text
+            eventually("room", log, lambda text: "has room on the disk again" in text)
+        with Channel(broker.endpoint) as channel:
+            taken = drain(channel)
+            confirmed = [names for names, answer in answers if answer.exception(SOON_S) is None]
+            taken += drain(channel)
+        assert taken == Counter(name for names in confirmed for name in names)
+        assert len(answers) - len(confirmed) <= 1
+        if len(confirmed) < len(answers):
+            # A publish that was on its way when the broker checked the disk is refused, not
+            # blocked.
+            with pytest.raises(DiskFullError):
+                out.flush()
 
 
 def test_retention_gives_way_to_publishers(tmp_path):
     """S13, P8: 20 MiB are accepted and retained on a disk of 10, and no publisher is blocked."""
     data = tmp_path / "data"
-    volumes.mount_tmpfs(data, 2 * SMALL_BYTES)
-    try:
-        with (
-            embedded(data, env=environment(tmp_path)) as broker,
-            Publisher(broker.endpoint, routing_key="in") as out,
-            Admin(broker.endpoint) as admin,
-        ):
-            admin.declare_queue("in")
-            read = Accepting(broker.endpoint, "in", retain_bytes=1 << 40)
-            log = broker.log_file.read_text
-            while len(read.rows) * 1000 < 4 * SMALL_BYTES:
-                # The broker looks at its disk once a second.
-                free = lambda: shutil.disk_usage(data).free  # noqa: E731
-                eventually("room", free, lambda room: room > 2 * MIB)
-                first = len(read.rows) + 1
-                out.publish_batch(messages(ids(first, first + 99), 1000)).result(SOON_S)
-                read.step()
-            assert "can no longer be read" in log()
-            assert "only serves requests that drain it" not in log()
-            session, incarnation, after, last, rows = read.batches[-3]
-            tags = {"first_tag": after + 1, "last_tag": last, "incarnation": incarnation}
-            assert rows_of(admin.browse_lease(session, columns=COLUMNS, **tags)) == rows
-    finally:
-        volumes.run("umount", data)
+    with (
+        volumes.tmpfs(data, 2 * SMALL_BYTES),
+        embedded(data, env=environment(tmp_path)) as broker,
+        Publisher(broker.endpoint, routing_key="in") as out,
+        Admin(broker.endpoint) as admin,
+    ):
+        admin.declare_queue("in")
+        read = Accepting(broker.endpoint, "in", retain_bytes=1 << 40)
+        log = broker.log_file.read_text
+        while len(read.rows) * 1000 < 4 * SMALL_BYTES:
+            # The broker looks at its disk once a second.
+            free = lambda: shutil.disk_usage(data).free  # noqa: E731
+            eventually("room", free, lambda room: room > 2 * MIB)
+            first = len(read.rows) + 1
+            out.publish_batch(messages(ids(first, first + 99), 1000)).result(SOON_S)
+            read.step()
+        assert "can no longer be read" in log()
+        assert "only serves requests that drain it" not in log()
+        session, incarnation, after, last, rows = read.batches[-3]
+        tags = {"first_tag": after + 1, "last_tag": last, "incarnation": incarnation}
+        assert rows_of(admin.browse_lease(session, columns=COLUMNS, **tags)) == rows
 
 
 def fill_to_the_reserve(out):

@@ -22,7 +22,7 @@ import shutil
 import signal
 import struct
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,16 @@ def mount_tmpfs(folder, size_bytes):
     """Mounts a tmpfs; the caller unmounts it."""
     folder.mkdir(exist_ok=True)
     run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "none", folder)
+
+
+@contextmanager
+def tmpfs(folder, size_bytes):
+    """A mounted tmpfs."""
+    mount_tmpfs(folder, size_bytes)
+    try:
+        yield folder
+    finally:
+        run("umount", folder)
 
 
 class Volume:
@@ -184,26 +194,16 @@ def _is_stopped(pid):
     return states <= set("TZX")
 
 
-def require_tmpfs(folder):
+def require(folder):
     """Skips a test where nothing can be mounted; fails it in the gate, where mounts must work."""
-    folder.mkdir()
-    try:
-        mount_tmpfs(folder, MIB)
-    except (AssertionError, OSError) as error:
-        _missing(f"no tmpfs can be mounted here: {error}")
-    run("umount", folder)
-
-
-def require_volume(folder):
-    """As `require_tmpfs`, for a `Volume`."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         _missing(f"not installed: {', '.join(missing)}")
     try:
-        with Volume(folder, 16 * MIB):
+        with tmpfs(folder / "tmpfs", MIB), Volume(folder / "volume", 16 * MIB):
             pass
     except (AssertionError, OSError) as error:
-        _missing(f"no ext4 can be mounted in a loop device here: {error}")
+        _missing(f"no tmpfs, or no ext4 in a loop device, can be mounted here: {error}")
 
 
 def _missing(why):

@@ -4,22 +4,22 @@ import socket
 import threading
 import time
 from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import pytest
 
-from tests.eventually import SOON_S
+from tests.eventually import SOON_S, eventually
 from tests.fakes.faults import DIRECTIONS, KINDS, Fault, Schedule
 from tests.fakes.relay import Relay
 
 
 class Server:
-    """A server that keeps the bytes of each connection, in order, and sends on request."""
+    """A server that keeps the bytes of each connection, and how it ended, if it has."""
 
     def __init__(self):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = []
-        self._changed = threading.Condition()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self):
@@ -33,36 +33,22 @@ class Server:
         with suppress(OSError):
             while True:
                 end, _ = self._listener.accept()
-                connection = Accepted(end, self._changed)
-                with self._changed:
-                    self.connections.append(connection)
-                    self._changed.notify_all()
+                self.connections.append(SimpleNamespace(end=end, came=b"", ended=None))
+                threading.Thread(target=read, args=self.connections[-1:], daemon=True).start()
 
     def wait(self, done):
-        with self._changed:
-            assert self._changed.wait_for(lambda: done(self.connections), SOON_S)
+        eventually("bytes or an end", lambda: done(self.connections), every_s=0.005)
 
 
-class Accepted:
-    """A connection at the server; `ended` is how it ended, if it has."""
-
-    def __init__(self, end, changed):
-        self.end, self._changed = end, changed
-        self.came, self.ended = b"", None
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        ended = "end"
-        try:
-            while data := self.end.recv(1 << 16):
-                with self._changed:
-                    self.came += data
-                    self._changed.notify_all()
-        except OSError:
-            ended = "reset"
-        with self._changed:
-            self.ended = ended
-            self._changed.notify_all()
+def read(connection):
+    """Reads a connection to its end."""
+    ended = "end"
+    try:
+        while data := connection.end.recv(1 << 16):
+            connection.came += data
+    except OSError:
+        ended = "reset"
+    connection.ended = ended
 
 
 @pytest.fixture

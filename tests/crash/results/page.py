@@ -30,24 +30,13 @@ INTRODUCTIONS = {
 }
 
 
-def rows(name, text=None):
-    """The rows of a file as dicts; ValueError names a line with other columns.
-
-    Args:
-        name: A key of `COLUMNS`.
-        text: The content in place of the file's.
-    """
-    lines = (HERE / f"{name}.csv").read_text("utf-8") if text is None else text
-    reader = csv.reader(lines.splitlines(), strict=True)
-    expected = COLUMNS[name]
-    if tuple(header := next(reader)) != expected:
+def rows(name):
+    """The rows of a file as dicts; ValueError where a line has other columns."""
+    with (HERE / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        header, *found = csv.reader(file, strict=True)
+    if tuple(header) != COLUMNS[name]:
         raise ValueError(f"{name}.csv has the columns {header}")
-    found = []
-    for cells in reader:
-        if len(cells) != len(expected):
-            raise ValueError(f"{name}.csv, line {reader.line_num}: {len(cells)} cells")
-        found.append(dict(zip(expected, cells, strict=True)))
-    return found
+    return [dict(zip(header, cells, strict=True)) for cells in found]
 
 
 def table(found):

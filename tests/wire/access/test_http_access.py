@@ -90,14 +90,3 @@ def test_the_end_of_the_certificate_is_a_metric_and_a_new_one_is_served(guarded)
     made = files.issue(not_after=later)
     eventually("its end", ends, equals(later.replace(microsecond=0).timestamp()))
     assert served() == made != before
-
-
-def test_plain_http_is_no_answer(guarded):
-    """A6: a plain HTTP client gets no answer on the HTTPS port."""
-    connection = http.client.HTTPConnection(guarded[0].http_endpoint, timeout=SOON_S)
-    try:
-        connection.request("GET", "/livez")
-        with pytest.raises((http.client.BadStatusLine, ConnectionError)):
-            connection.getresponse()
-    finally:
-        connection.close()

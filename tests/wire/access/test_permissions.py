@@ -320,50 +320,42 @@ def test_a_refusal_names_the_permission_alone(table, world, name, fields, missin
 
 @pytest.mark.usefixtures("world")
 def test_lists_show_what_one_may_see(table):
-    """A2: lists show what the user has any permission on, and everything to observers."""
+    """A2, A3, L26: lists show what the user has any permission on, and everything to observers.
+
+    An outbound link is shown with its queue; what is hidden is refused like what does not exist.
+    """
+    seen, outbound = {}, links_pb2.ListLinksRequest(outbound=True)
     with table.client("master") as master:
         master.declare("secret")
         master.admin.Bind(admin_pb2.BindRequest(exchange="x", queue="secret"))
-    seen = {}
-    for name in ("none", "read-none", "observer"):
-        with table.client(name) as client:
-            queues = client.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues
-            exchanges = client.admin.ListExchanges(admin_pb2.ListExchangesRequest()).exchanges
-            sessions = client.sessions.ListSessions(sessions_pb2.ListSessionsRequest()).sessions
-            links = client.links.ListLinks(links_pb2.ListLinksRequest()).links
-            bound = {each.queue for exchange in exchanges for each in exchange.bindings}
-            seen[name] = (
-                {each.queue for each in queues} & {"q", "dead", "secret"},
-                {each.exchange for each in exchanges},
-                bound & {"secret"},
-                {each.session for each in sessions} & {"s"},
-                {each.link for each in links} & {"l"},
-            )
-    assert seen == {
-        "none": (set(), set(), set(), set(), set()),
-        "read-none": ({"q", "dead"}, {"x"}, set(), {"s"}, {"l"}),
-        "observer": ({"q", "dead", "secret"}, {"x"}, {"secret"}, {"s"}, {"l"}),
-    }
-
-
-@pytest.mark.usefixtures("world")
-def test_outbound_links_are_shown_like_others(table):
-    """A2, A3, L26: outbound links are shown to users with any permission on their queue."""
-    with table.client("master") as master:
-        requests = [links_pb2.ReportOutboundRequest(**outbound_report(q)) for q in ("q", "other")]
+        requests = [links_pb2.ReportOutboundRequest(**outbound_report(q)) for q in ("q", "secret")]
         calls = [held_open(master.links.ReportOutbound, each) for each in requests]
-        seen = {}
         for name in ("none", "read-none", "observer"):
             with table.client(name) as client:
-                asked = links_pb2.ListLinksRequest(outbound=True)
-                seen[name] = [each.queue for each in client.links.ListLinks(asked).outbound]
+                queues = client.admin.ListQueues(admin_pb2.ListQueuesRequest()).queues
+                exchanges = client.admin.ListExchanges(admin_pb2.ListExchangesRequest()).exchanges
+                sessions = client.sessions.ListSessions(sessions_pb2.ListSessionsRequest()).sessions
+                links = client.links.ListLinks(outbound)
+                bound = {each.queue for exchange in exchanges for each in exchange.bindings}
+                seen[name] = (
+                    {each.queue for each in queues} & {"q", "dead", "secret"},
+                    {each.exchange for each in exchanges},
+                    bound & {"secret"},
+                    {each.session for each in sessions} & {"s"},
+                    {each.link for each in links.links} & {"l"},
+                    {each.queue for each in links.outbound},
+                )
         with table.client("read-none") as client:
-            asked = links_pb2.ListLinksRequest(link="out of other", outbound=True)
+            asked = links_pb2.ListLinksRequest(link="out of secret", outbound=True)
             error = outcome(client, "LinksService.ListLinks", asked)
         for call in calls:
             call.cancel()
-    assert seen == {"none": [], "read-none": ["q"], "observer": ["other", "q"]}
-    assert error.message == "There is no link 'out of other'. See `ackq link list`."
+    assert seen == {
+        "none": (set(), set(), set(), set(), set(), set()),
+        "read-none": ({"q", "dead"}, {"x"}, set(), {"s"}, {"l"}, {"q"}),
+        "observer": ({"q", "dead", "secret"}, {"x"}, {"secret"}, {"s"}, {"l"}, {"q", "secret"}),
+    }
+    assert error.message == "There is no link 'out of secret'. See `ackq link list`."
 
 
 def held_open(call, request):
@@ -385,10 +377,3 @@ def test_a_fetch_without_the_holders_key(table, key):
             PermissionDeniedError, client.fetch, listed, 0, listed.end_tag, key=key
         )
     assert error.fields["permission"].startswith("the key of the lease's holder")
-
-
-def test_without_users_a_fetch_needs_no_key(client, reader):
-    """A4: without users a fetch needs no key, so clients of older versions go on."""
-    client.publish(b"a")
-    _, lease = client.open(reader)
-    assert client.fetch(lease, 0, 1)[0] == [b"a"]

@@ -9,7 +9,7 @@ from ackq.v1 import sessions_pb2
 from ackq_broker.security import users_editor
 from tests.eventually import eventually
 from tests.fakes.raw_client import TIMEOUT_S, error_of, holder, reflected, refused_with
-from tests.wire.access.conftest import Guarded, add_user, all_on
+from tests.wire.access.conftest import Guarded, all_on
 from tests.wire.operations.processes import run
 
 
@@ -124,9 +124,7 @@ def test_limits_of_a_user(guarded):
     """A5: a user's limits on streams, connections, queues and staged bytes affect it alone."""
     limits = {"streams": 2, "connections": 1, "queues": 2, "staged_bytes": 100_000}
     for name, most in limits.items():
-        rights = {**all_on("q.*"), name: most}
-        guarded.tokens[name] = add_user(guarded.path, name, **rights)
-    eventually("the users", lambda: guarded.knows("staged_bytes"))
+        guarded.add(name, **all_on("q.*"), **{name: most})
     with guarded.client("master") as master, guarded.client("streams") as client:
         master.declare()
         with client.publisher(), client.publisher():
@@ -213,9 +211,6 @@ def test_permissions_that_are_changed(app):
     assert (status, "not a regular expression of RE2" in said) == (2, True)
     status, _, said = user(app.path, "set-permissions", "app")
     assert (status, "Give what changes" in said) == (2, True)
-    for command in (["set-token"], ["set-permissions", "--read", "q"]):
-        status, _, said = user(app.path, *command, "nobody")
-        assert (status, "There is no user 'nobody'" in said) == (2, True)
     assert app.path.read_text() == before
     assert app.knows("app")
 

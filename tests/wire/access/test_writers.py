@@ -71,15 +71,6 @@ def test_a_known_writer_that_never_committed(guarded):
     assert '"reason": "the writer \'query\', which is another user\'s"' in log
 
 
-def test_a_writer_whose_rows_name_their_queues(guarded):
-    """A10: a writer whose rows name their queues is committed by its own user only."""
-    with guarded.client("alice") as alice, guarded.client("eve") as eve:
-        alice.commit(writer="query", target="columns")
-        attack(eve, b"1" * 16)
-        done = alice.commit(writer="query", batch_id=1, run_id="next", target="columns")
-        assert not done.repeated
-
-
 def test_a_name_with_a_target_is_not_taken_by_who_may_not_write_there(guarded):
     """A10, K12: a writer's name needs write on the target in it, or on anything if it has none."""
     name = "txn/nightly/queue/orders"

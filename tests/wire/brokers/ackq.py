@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -55,9 +55,7 @@ class AckqDialect(Dialect):
     name = "ackq"
     short_heartbeat: dict[str, int] = {}  # noqa: RUF012 - its heartbeat is not the client's choice
 
-    def __init__(
-        self, endpoint: str, process: EmbeddedBroker | None = None, faults: Path | None = None
-    ) -> None:
+    def __init__(self, endpoint, process=None, faults=None) -> None:
         self.endpoint = endpoint
         self.process = process
         self._faults = faults
@@ -68,13 +66,11 @@ class AckqDialect(Dialect):
         return AckqConnection(Relay(self.endpoint))
 
     def declare(self, queue: str, properties: Properties) -> None:
-        fields = vars(properties)
-        self._told(lambda: self.admin.declare_queue(queue, **fields))
+        self._told(lambda: self.admin.declare_queue(queue, **vars(properties)))
 
     def delete(self, queue: str, *, force: bool = False, if_empty: bool = False) -> int:
-        return self._told(
-            lambda: self.admin.delete_queue(queue, force=force, if_empty=if_empty)
-        ).ready
+        how = {"force": force, "if_empty": if_empty}
+        return self._told(lambda: self.admin.delete_queue(queue, **how)).ready
 
     def purge(self, queue: str) -> int:
         return self._told(lambda: self.admin.purge_queue(queue))
@@ -142,7 +138,7 @@ class AckqDialect(Dialect):
             return call()
         except AckqError as error:
             status = status_of(error)
-            raise Refused(CONDITIONS.get(status, "other"), error.code, str(error)) from error
+            raise Refused(CONDITIONS.get(status, "other"), error.code, str(error), {}) from error
 
 
 class AckqConnection(Connection):
@@ -152,32 +148,15 @@ class AckqConnection(Connection):
         self.relay = relay
         self._client = Client(relay.endpoint)
 
-    def publisher(
-        self,
-        mode: Mode = Mode.CONFIRM,
-        *,
-        identity: bytes | None = None,
-        resume: bool = False,
-        window_messages: int = 0,
-    ) -> AckqPublisher:
+    def publisher(self, mode: Mode = Mode.CONFIRM, **options: Any) -> AckqPublisher:
         """Opens a publisher; with an identity, a new stream of that publisher."""
-        publisher = AckqPublisher(
-            self._client.publishing, mode, identity, resume=resume, window_messages=window_messages
-        )
+        publisher = AckqPublisher(self._client.publishing, mode, **options)
         publisher.answers.wait(lambda: publisher.opened)
         return publisher
 
-    def channel(
-        self,
-        channel_id: bytes | None = None,
-        *,
-        window_messages: int = 10_000,
-        transport_acks: bool = True,
-    ) -> AckqChannel:
+    def channel(self, channel_id: bytes | None = None, **options: Any) -> AckqChannel:
         """Opens a channel; with an id, resumes that channel after a cut (C11)."""
-        opened = AckqChannel(
-            self._client.consuming, channel_id, window_messages, transport_acks=transport_acks
-        )
+        opened = AckqChannel(self._client.consuming, channel_id, **options)
         opened.log.wait(lambda: opened.opened)
         return opened
 

@@ -13,12 +13,7 @@ from tests.wire.brokers.ackq_stream import Stream
 from tests.wire.brokers.dialect import NEGATIVE, Channel, Death, Delivery, Outcome
 from tests.wire.brokers.streams import EventLog
 
-_OUTCOMES = {
-    Outcome.ACCEPTED: consuming_pb2.OUTCOME_ACCEPTED,
-    Outcome.FAILED: consuming_pb2.OUTCOME_FAILED,
-    Outcome.REJECTED: consuming_pb2.OUTCOME_REJECTED,
-    Outcome.RELEASED: consuming_pb2.OUTCOME_RELEASED,
-}
+_OUTCOMES = {each: consuming_pb2.Outcome.Value(f"OUTCOME_{each.name}") for each in Outcome}
 
 
 class AckqChannel(Channel):
@@ -36,14 +31,7 @@ class AckqChannel(Channel):
         transport_acks: Whether to send them.
     """
 
-    def __init__(
-        self,
-        stub: Any,
-        channel_id: bytes | None,
-        window_messages: int,
-        *,
-        transport_acks: bool,
-    ) -> None:
+    def __init__(self, stub, channel_id=None, *, window_messages=10_000, transport_acks=True):
         self.channel_id = channel_id or secrets.token_bytes(16)
         self.opened: consuming_pb2.ChannelOpened | None = None
         self.log: EventLog[Any] = EventLog()
@@ -64,15 +52,9 @@ class AckqChannel(Channel):
     def consume(self, queue, *, prefetch=0, no_ack=False, outcomes=NEGATIVE):
         self._number += 1
         consumer = f"consumer-{self._number}"
-        self.send(
-            subscribe=consuming_pb2.Subscribe(
-                consumer=consumer,
-                queue=queue,
-                prefetch=prefetch,
-                outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
-                no_ack=no_ack,
-            )
-        )
+        declared = [_OUTCOMES[outcome] for outcome in outcomes]
+        fields = {"consumer": consumer, "queue": queue, "prefetch": prefetch, "no_ack": no_ack}
+        self.send(subscribe=consuming_pb2.Subscribe(outcomes=declared, **fields))
         return consumer
 
     def cancel(self, consumer: str) -> None:
@@ -84,9 +66,8 @@ class AckqChannel(Channel):
 
     def get(self, queue: str, messages: int = 1, *, no_ack: bool = False) -> list[Delivery]:
         number = self._numbered()
-        self.send(
-            get=consuming_pb2.Get(queue=queue, messages=messages, number=number, no_ack=no_ack)
-        )
+        fields = {"queue": queue, "messages": messages, "no_ack": no_ack}
+        self.send(get=consuming_pb2.Get(number=number, **fields))
 
         def complete() -> list[Delivery] | None:
             pulled = self._pulled.get(number, [])
@@ -97,16 +78,10 @@ class AckqChannel(Channel):
     def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
         """Settles a delivery or a bare tag; returns the number of settled messages (C15)."""
         number = self._numbered()
-        self.send(
-            settle=consuming_pb2.Settle(
-                delivery_tag=delivery if isinstance(delivery, int) else delivery.tag,
-                multiple=multiple,
-                outcome=_OUTCOMES[outcome],
-                reason=reason,
-                delay_ms=delay_ms,
-                number=number,
-            )
-        )
+        tag = delivery if isinstance(delivery, int) else delivery.tag
+        how = {"multiple": multiple, "outcome": _OUTCOMES[outcome], "reason": reason}
+        settle = consuming_pb2.Settle(delivery_tag=tag, delay_ms=delay_ms, number=number, **how)
+        self.send(settle=settle)
         return self.log.wait(lambda: self._settled.get(number), what="the answer to a settlement")
 
     def transport_ack(self, tag: int) -> None:

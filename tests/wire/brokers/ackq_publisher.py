@@ -7,26 +7,14 @@ from typing import Any
 
 from ackq.v1 import messages_pb2, publishing_pb2
 from ackq.wire import block
+from tests.wire.brokers import streams
 from tests.wire.brokers.ackq_stream import Stream
 from tests.wire.brokers.dialect import Message, Mode, Publisher, Refused
-from tests.wire.brokers.streams import (
-    Answers,
-    Blocked,
-    Confirm,
-    EventLog,
-    Finished,
-    Nack,
-    Return,
-    Unblocked,
-)
+from tests.wire.brokers.streams import Answers, EventLog, Finished
 
 _MODES = {
     Mode.CONFIRM: publishing_pb2.PUBLISH_MODE_CONFIRM,
     Mode.TRANSACTION: publishing_pb2.PUBLISH_MODE_TRANSACTION,
-}
-_DELIVERY_MODES = {
-    True: messages_pb2.DELIVERY_MODE_PERSISTENT,
-    False: messages_pb2.DELIVERY_MODE_NON_PERSISTENT,
 }
 
 
@@ -47,15 +35,7 @@ class AckqPublisher(Publisher):
         window_messages: As announced to the broker (P11).
     """
 
-    def __init__(
-        self,
-        stub: Any,
-        mode: Mode,
-        identity: bytes | None = None,
-        *,
-        resume: bool = False,
-        window_messages: int = 0,
-    ) -> None:
+    def __init__(self, stub, mode, identity=None, *, resume=False, window_messages=0):
         self.identity = identity or secrets.token_bytes(16)
         self.mode = mode
         self.opened: publishing_pb2.PublishOpened | None = None
@@ -65,13 +45,8 @@ class AckqPublisher(Publisher):
         self._next = 1
         self._transaction = b""
         self._in_transaction = 0
-        opening = publishing_pb2.PublishOpen(
-            publisher_id=self.identity,
-            mode=_MODES[mode],
-            resume=resume,
-            window_messages=window_messages,
-            label="conformance",
-        )
+        opening = {"resume": resume, "window_messages": window_messages, "label": "conformance"}
+        opening |= {"publisher_id": self.identity, "mode": _MODES[mode]}
         header = publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening)
         self._stream = Stream(
             stub.Publish, publishing_pb2.PublishRequest(header=header), self.answers, self._take
@@ -175,18 +150,19 @@ class AckqPublisher(Publisher):
             case "confirm":
                 confirm = answer.confirm
                 first = 0 if confirm.multiple else confirm.first_number
-                self.answers.add(Confirm(first, confirm.last_number, confirm.multiple))
+                self.answers.add(streams.Confirm(first, confirm.last_number, confirm.multiple))
             case "nack":
                 nack = answer.nack
-                self.answers.add(Nack(nack.first_number, nack.last_number, False, nack.reason.code))
+                numbers = (nack.first_number, nack.last_number)
+                self.answers.add(streams.Nack(*numbers, False, nack.reason.code))
             case "returned":
                 bodies = _returned_bodies(response)
                 for number, body in zip(answer.returned.numbers, bodies, strict=True):
-                    self.answers.add(Return(number, body, answer.returned.reason.code))
+                    self.answers.add(streams.Return(number, body, answer.returned.reason.code))
             case "blocked":
-                self.answers.add(Blocked(answer.blocked.reason))
+                self.answers.add(streams.Blocked(answer.blocked.reason))
             case "unblocked":
-                self.answers.add(Unblocked())
+                self.answers.add(streams.Unblocked())
             case "probed":
                 ranges = zip(answer.probed.missing_first, answer.probed.missing_last, strict=True)
                 self.probed.add(list(ranges))
@@ -205,7 +181,7 @@ def _encoded(message: Message) -> messages_pb2.Message:
         routing_key=message.key,
         headers=message.headers,
         ttl_ms=message.ttl_ms,
-        delivery_mode=_DELIVERY_MODES[message.persistent],
+        delivery_mode=1 + (not message.persistent),
     )
 
 

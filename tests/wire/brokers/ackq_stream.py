@@ -28,9 +28,7 @@ class Closed(Exception):  # noqa: N818 - how a stream ends in good order
 class Stream:
     """Sends requests, hands each response to `take`, and notes the end in `log`."""
 
-    def __init__(
-        self, method: Any, first: Any, log: EventLog[Any], take: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, method, first, log: EventLog[Any], take: Callable[[Any], None]) -> None:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._log = log
         self._take = take

@@ -14,31 +14,10 @@ import pika
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from tests.fakes.relay import Relay
-from tests.wire.brokers.dialect import (
-    NEGATIVE,
-    Channel,
-    Connection,
-    Cut,
-    Death,
-    Delivery,
-    Message,
-    Mode,
-    Outcome,
-    Publisher,
-    Refused,
-)
+from tests.wire.brokers import dialect, streams
+from tests.wire.brokers.dialect import NEGATIVE, Cut, Delivery, Message, Mode, Outcome, Refused
 from tests.wire.brokers.rabbitmq_server import parameters
-from tests.wire.brokers.streams import (
-    TIMEOUT_S,
-    Answers,
-    Blocked,
-    Confirm,
-    EventLog,
-    Finished,
-    Nack,
-    Return,
-    Unblocked,
-)
+from tests.wire.brokers.streams import TIMEOUT_S, EventLog
 
 # Scenarios cut connections; pika logs each with a traceback.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -46,7 +25,7 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 _CONDITIONS = {404: "not_found", 406: "precondition_failed"}
 
 
-class AmqpConnection(Connection):
+class AmqpConnection(dialect.Connection):
     """A connection, through its own relay.
 
     Args:
@@ -64,11 +43,12 @@ class AmqpConnection(Connection):
             on_open_error_callback=lambda _, error: self._opened.set_exception(Cut(repr(error))),
             on_close_callback=lambda connection, _: connection.ioloop.stop(),
         )
-        for listen, event in (
-            (self._connection.add_on_connection_blocked_callback, self._on_blocked),
-            (self._connection.add_on_connection_unblocked_callback, self._on_unblocked),
-        ):
-            listen(event)
+        self._connection.add_on_connection_blocked_callback(
+            lambda _, frame: self._tell(streams.Blocked(frame.method.reason))
+        )
+        self._connection.add_on_connection_unblocked_callback(
+            lambda *_: self._tell(streams.Unblocked())
+        )
         self._thread = threading.Thread(target=self._run, name="amqp", daemon=True)
         self._thread.start()
         self._opened.result(TIMEOUT_S)
@@ -114,13 +94,9 @@ class AmqpConnection(Connection):
         self._connection.ioloop.start()
         self._connection.ioloop.close()
 
-    def _on_blocked(self, _: Any, frame: Any) -> None:
-        for tell in self.on_blocked:
-            tell(Blocked(frame.method.reason))
-
-    def _on_unblocked(self, _connection: Any, _frame: Any) -> None:
-        for tell in self.on_blocked:
-            tell(Unblocked())
+    def _tell(self, event: Any) -> None:
+        for listen in self.on_blocked:
+            listen(event)
 
 
 class AmqpStream:
@@ -159,16 +135,16 @@ class AmqpStream:
             case ChannelClosedByBroker() | ConnectionClosedByBroker():
                 code = error.reply_code
                 condition = _CONDITIONS.get(code, "other")
-                self.log.end(Refused(condition, str(code), error.reply_text))
+                self.log.end(Refused(condition, str(code), error.reply_text, {}))
             case _:
                 self.log.end(Cut(repr(error)))
 
 
-class AmqpPublisher(AmqpStream, Publisher):
+class AmqpPublisher(AmqpStream, dialect.Publisher):
     """A publisher: an AMQP channel in confirm or transaction mode."""
 
     def __init__(self, connection: AmqpConnection) -> None:
-        self.answers = Answers()
+        self.answers = streams.Answers()
         super().__init__(connection, self.answers)
         self._numbers = 0
         connection.on_blocked.append(self.answers.add)
@@ -187,11 +163,11 @@ class AmqpPublisher(AmqpStream, Publisher):
 
     def commit(self) -> None:
         self.call(self.amqp.tx_commit)
-        self.answers.add(Finished())
+        self.answers.add(streams.Finished())
 
     def rollback(self) -> None:
         self.call(self.amqp.tx_rollback)
-        self.answers.add(Finished())
+        self.answers.add(streams.Finished())
 
     def received(self) -> None:
         self.call(self.amqp.flow, active=True)
@@ -206,26 +182,22 @@ class AmqpPublisher(AmqpStream, Publisher):
             expiration=str(message.ttl_ms) if message.ttl_ms else None,
             headers=message.headers or None,
         )
-        self.post(
-            lambda: self.amqp.basic_publish(
-                message.exchange, message.key, message.body, properties, message.mandatory
-            )
-        )
+        what = (message.exchange, message.key, message.body, properties, message.mandatory)
+        self.post(lambda: self.amqp.basic_publish(*what))
         return number
 
     def _on_answer(self, frame: Any) -> None:
-        answer = frame.method
-        if isinstance(answer, pika.spec.Basic.Ack):
-            event = Confirm(answer.delivery_tag, answer.delivery_tag, answer.multiple)
+        tag, multiple = frame.method.delivery_tag, frame.method.multiple
+        if isinstance(frame.method, pika.spec.Basic.Ack):
+            self.answers.add(streams.Confirm(tag, tag, multiple))
         else:
-            event = Nack(answer.delivery_tag, answer.delivery_tag, answer.multiple, None)
-        self.answers.add(event)
+            self.answers.add(streams.Nack(tag, tag, multiple, None))
 
     def _on_return(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
-        self.answers.add(Return(int(properties.message_id), body, method.reply_text))
+        self.answers.add(streams.Return(int(properties.message_id), body, method.reply_text))
 
 
-class AmqpChannel(AmqpStream, Channel):
+class AmqpChannel(AmqpStream, dialect.Channel):
     """A channel with consumers and pulls."""
 
     def __init__(self, connection: AmqpConnection) -> None:
@@ -242,9 +214,8 @@ class AmqpChannel(AmqpStream, Channel):
         # Applies to consumers started from now on, so to this one; also lifts the channel's bound.
         self.call(self.amqp.basic_qos, prefetch_count=prefetch, global_qos=False)
         self.prefetch(self._prefetch)
-        started = self.call(
-            self.amqp.basic_consume, queue, self._on_delivery(queue), auto_ack=no_ack
-        )
+        take = self._on_delivery(queue)
+        started = self.call(self.amqp.basic_consume, queue, take, auto_ack=no_ack)
         return started.method.consumer_tag
 
     def cancel(self, consumer: str) -> None:
@@ -284,11 +255,8 @@ class AmqpChannel(AmqpStream, Channel):
         self.call(self.amqp.flow, active=True)
 
     def _listen(self) -> None:
-        self.amqp.add_callback(
-            lambda _: self._note(self._pulled, None),
-            [pika.spec.Basic.GetEmpty],
-            one_shot=False,
-        )
+        empty = [pika.spec.Basic.GetEmpty]
+        self.amqp.add_callback(lambda _: self._note(self._pulled, None), empty, one_shot=False)
         self.amqp.add_on_cancel_callback(
             lambda frame: self._note(self.ended, frame.method.consumer_tag)
         )
@@ -325,12 +293,12 @@ def _delivery(queue: str, consumer: str, method: Any, properties: Any, body: byt
     )
 
 
-def _death(headers: dict[str, Any]) -> Death | None:
+def _death(headers: dict[str, Any]) -> dialect.Death | None:
     if not headers.get("x-death"):
         return None
     last = headers["x-death"][0]
     at = last["time"]
-    return Death(
+    return dialect.Death(
         reason=last["reason"],
         queue=last["queue"],
         first_queue=headers["x-first-death-queue"],

@@ -118,14 +118,9 @@ class Refused(Exception):  # noqa: N818 - a verdict of the broker, not a failure
         fields: The objects that the error names, by field, where the protocol has that.
     """
 
-    def __init__(
-        self, condition: str, code: str, text: str, fields: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, condition: str, code: str, text: str, fields: Mapping[str, str]) -> None:
         super().__init__(f"{condition} ({code}): {text}")
-        self.condition = condition
-        self.code = code
-        self.text = text
-        self.fields = dict(fields or {})
+        self.condition, self.code, self.text, self.fields = condition, code, text, dict(fields)
 
 
 class Cut(Exception):  # noqa: N818 - mostly what the scenario asked for
@@ -169,14 +164,7 @@ class Channel(Protocol):
     deliveries: deque[Delivery]
     ended: deque[str]
 
-    def consume(
-        self,
-        queue: str,
-        *,
-        prefetch: int = 0,
-        no_ack: bool = False,
-        outcomes: tuple[Outcome, ...] = NEGATIVE,
-    ) -> str:
+    def consume(self, queue, *, prefetch=0, no_ack=False, outcomes=NEGATIVE):
         """Starts a consumer; returns its name."""
 
     def cancel(self, consumer: str) -> None:
@@ -192,15 +180,7 @@ class Channel(Protocol):
         """Waits for the next delivery to a consumer of the channel."""
         return self._next(self.deliveries, timeout_s, "a delivery")
 
-    def settle(
-        self,
-        delivery: Delivery | int,
-        outcome: Outcome = Outcome.ACCEPTED,
-        *,
-        multiple: bool = False,
-        reason: str = "",
-        delay_ms: int = 0,
-    ) -> None:
+    def settle(self, delivery, outcome=Outcome.ACCEPTED, *, multiple=False, reason="", delay_ms=0):
         """Settles a delivery or a bare tag (C4); returns when it took effect, or raises Refused."""
 
     def cancelled(self, timeout_s: float = TIMEOUT_S) -> str:

@@ -105,8 +105,9 @@ class RabbitMqDialect(Dialect):
 
     def crash(self) -> None:
         self.close()
-        # A declare is answered before it is on disk, so a new queue could be lost by the kill.
-        self._server.evaluate("mnesia:sync_log().")
+        # A declare is answered before it, and what a quorum queue needs to elect its leader, is on
+        # disk, so a new queue could be lost by the kill.
+        self._server.evaluate("mnesia:sync_log(), [dets:sync(Each) || Each <- dets:all()].")
         self._server.kill()
         self._server.start()
 

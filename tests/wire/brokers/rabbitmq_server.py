@@ -56,15 +56,7 @@ class RabbitMqServer:
         plugins: The names of the enabled plugins.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        name: str = "ackq-conformance",
-        beside: RabbitMqServer | None = None,
-        config: str = "",
-        plugins: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, folder, *, name="ackq-conformance", beside=None, config="", plugins=()):
         self._folder = folder
         self.node = f"{name}@localhost"
         self.port, self._distribution_port, self._mapper_port = free_ports(3)
@@ -108,10 +100,7 @@ class RabbitMqServer:
         (self._folder / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].")
         (self._folder / "rabbitmq.conf").write_text(_LOGIN + self._config)
         if not self._shares:
-            with self._log.open("ab") as log:
-                self._mapper = subprocess.Popen(
-                    ["epmd", "-port", str(self._mapper_port)], env=self._env, stdout=log, stderr=log
-                )
+            self._mapper = self._spawn("epmd", "-port", str(self._mapper_port))
             eventually("epmd", lambda: _listens(self._mapper_port), within_s=_START_S)
         self._launch()
 
@@ -121,10 +110,7 @@ class RabbitMqServer:
         self.wait_ready()
 
     def _launch(self) -> None:
-        with self._log.open("ab") as log:
-            self._server = subprocess.Popen(
-                [_SCRIPTS / "rabbitmq-server"], env=self._env, stdout=log, stderr=log
-            )
+        self._server = self._spawn(_SCRIPTS / "rabbitmq-server")
 
     def wait_ready(self) -> None:
         """Waits until the node serves clients."""
@@ -147,14 +133,7 @@ class RabbitMqServer:
 
     def control(self, *command: str) -> str:
         """Runs `rabbitmqctl` on this node; returns its output."""
-        done = subprocess.run(
-            [_SCRIPTS / "rabbitmqctl", "--quiet", *command],
-            env=self._env,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_START_S,
-        )
+        done = self._run(_SCRIPTS / "rabbitmqctl", "--quiet", *command)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -165,18 +144,19 @@ class RabbitMqServer:
             The value's text.
         """
         cookie = (self._home / ".erlang.cookie").read_text()
-        done = subprocess.run(
-            ["erl_call", "-sname", self.node, "-c", cookie, "-e"],
-            input=f"{expressions.strip()}\n",
-            env=self._env,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_START_S,
-        )
+        told = f"{expressions.strip()}\n"
+        done = self._run("erl_call", "-sname", self.node, "-c", cookie, "-e", input=told)
         found = done.stdout.strip()
         assert found.startswith("{ok, "), done
         return found.removeprefix("{ok, ").removesuffix("}")
+
+    def _spawn(self, *command: Path | str) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
+
+    def _run(self, *command: Path | str, **more: Any) -> subprocess.CompletedProcess[str]:
+        more |= {"check": False, "capture_output": True, "text": True, "timeout": _START_S}
+        return subprocess.run(command, env=self._env, **more)  # noqa: PLW1510 - in `more`
 
     @property
     def _env(self) -> dict[str, str]:
@@ -210,14 +190,8 @@ class RabbitMqServer:
         return _speaks_amqp(self.port)
 
     def _named(self) -> bool:
-        names = subprocess.run(
-            ["epmd", "-port", str(self._mapper_port), "-names"],
-            env=self._env,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return f"name {self.node.partition('@')[0]} " in names.stdout
+        names = self._run("epmd", "-port", str(self._mapper_port), "-names").stdout
+        return f"name {self.node.partition('@')[0]} " in names
 
 
 def _speaks_amqp(port: int) -> bool:

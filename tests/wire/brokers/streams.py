@@ -38,9 +38,7 @@ class EventLog(Generic[T]):
             self._end = self._end or error
             self._changed.notify_all()
 
-    def wait(
-        self, found: Callable[[], T | None], timeout_s: float = TIMEOUT_S, what: str = "the event"
-    ) -> T:
+    def wait(self, found: Callable[[], T | None], timeout_s=TIMEOUT_S, what="the event") -> T:
         """Waits until `found` returns something other than None; it is called after every event.
 
         Raises:

@@ -1,7 +1,6 @@
 """Commands in surroundings that no transcript has: limits, locales, terminals, environments."""
 
 import os
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -35,13 +34,6 @@ def test_line_over_the_limit_ends_publishing_and_is_named(run, orders, admin, mo
     assert admin.queue(orders).ready == 2
     too_large = run("publish", orders, "--transaction", input="a\n" + "x" * 101)
     assert "Nothing was published, because of message 2" in too_large.stderr
-
-
-def test_publishing_keeps_a_rate(run, orders):
-    """`publish --rate` sends the eleventh message ten intervals after the first."""
-    started = time.monotonic()
-    assert run("publish", orders, "--rate", "20/s", input="a\n" * 11).stdout == "confirmed=11\n"
-    assert time.monotonic() - started >= 0.5
 
 
 @pytest.mark.parametrize(

@@ -52,15 +52,6 @@ def test_a_page_of_which_nothing_may_be_shown_ends_no_list(endpoint, monkeypatch
     assert [each.queue for each in client.queues("l.*", limit=1)] == ["l.0"]
 
 
-def test_a_client_that_knows_no_pages_gets_all(endpoint):
-    """Q5: an empty request, as of older clients, gets every queue in one answer."""
-    client = Admin(endpoint)
-    request, answer = admin_pb2.ListQueuesRequest(), admin_pb2.ListQueuesResponse
-    found = client._call("AdminService/ListQueues", request, answer)
-    assert [each.queue for each in found.queues] == [each.queue for each in client.queues()]
-    assert found.more is False
-
-
 def test_peek_fetches_what_it_shows(run, orders, monkeypatch):
     """Q5: `queue peek` fetches under 10 KB of a 10 MB body for the table, and all for JSON."""
     from ackq.client.connection import calls

@@ -2,10 +2,9 @@
 
 import shutil
 
-from ackq.client import Admin, Session, holder
+from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
 from tests.eventually import eventually
-from tests.wire.brokers import ackq as ackq_target
 from tests.wire.cli.conftest import ackq_on, read
 
 
@@ -52,8 +51,8 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     stream.close()
     eventually("the reader's absence", lambda: not admin.session(queue).live)
     gone = findings(run, queue)["lease-without-holder"]
-    assert "for ever" in gone["sentence"]
-    assert gone["remedy"].endswith(f"ackq session release {queue}")
+    told = "for ever" in gone["sentence"], gone["remedy"].endswith(f"ackq session release {queue}")
+    assert told == (True, True)
     timed = sessions_pb2.AdvanceRequest()
     timed.CopyFrom(request)
     timed.session_timeout_ms = 3_600_000
@@ -65,28 +64,12 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     )
 
 
-def leased(broker):
-    """Leases a message of a queue `q`; returns a function that runs `ackq` on the broker."""
+def test_a_restored_journal(broker, tmp_path):
+    """Q9, Q8: a restored journal refuses older sessions until `accept-history`, which is named."""
     run = ackq_on(broker.endpoint)
     run("queue", "declare", "q")
     run("publish", "q", "x")
     lease(broker.endpoint, "q")
-    return run
-
-
-def test_after_a_restart(broker):
-    """Q9, Q7, S5: after a restart a non-durable queue is missing, and a lease awaits its query."""
-    run = leased(broker)
-    Admin(broker.endpoint).declare_queue("brief", durable=False)
-    broker.kill()
-    broker.restart()
-    assert list(findings(run, "brief")) == ["queue-missing"]
-    assert {"lease-live", "lease-without-holder"} & set(findings(run, "q"))
-
-
-def test_a_restored_journal(broker, tmp_path):
-    """Q9, Q8: a restored journal refuses older sessions until `accept-history`, which is named."""
-    run = leased(broker)
     broker.stop()
     copy = tmp_path / "copy"
     shutil.copytree(broker.data_dir, copy)
@@ -98,27 +81,3 @@ def test_a_restored_journal(broker, tmp_path):
     assert "lease-of-older-history" in found
     run("broker", "accept-history")
     assert {"history-not-accepted", "lease-of-older-history"} & set(findings(run, "q")) == set()
-
-
-def test_a_full_disk(tmp_path):
-    """Q9, P14: on a full disk `why` reports refused publishers, and the bytes left."""
-    with ackq_target.target(tmp_path) as dialect:
-        run = ackq_on(dialect.endpoint)
-        run("queue", "declare", "q")
-        dialect.disk_alarm(on=True)
-        found = eventually("the alarm", lambda: findings(run, "q").get("disk-alarm"))
-        assert "bytes left" in found["sentence"]
-        dialect.disk_alarm(on=False)
-        eventually("the end of the alarm", lambda: "disk-alarm" not in findings(run, "q"))
-
-
-def test_a_broker_that_is_drained(broker):
-    """Q9, O6: a draining broker is reported as such, and not as an alarm, until resumed."""
-    run = ackq_on(broker.endpoint)
-    run("queue", "declare", "q")
-    assert run("broker", "drain").exit_code == 0
-    found = findings(run, "q")
-    assert found["broker-draining"]["remedy"].endswith("ackq broker drain --resume")
-    assert not {"disk-alarm", "memory-alarm"} & set(found)
-    assert run("broker", "drain", "--resume").exit_code == 0
-    assert "broker-draining" not in findings(run, "q")

@@ -4,29 +4,11 @@ import pytest
 
 from ackq.v1 import consuming_pb2
 from tests.eventually import eventually
-from tests.wire.bench import bodies
 from tests.wire.brokers.dialect import NEGATIVE, Outcome, Refused
 
 TEN = [b"%d" % number for number in range(10)]
 
 # --- C4: outcomes ---
-
-
-@pytest.mark.parametrize(
-    ("outcome", "left", "dead_letters"),
-    [
-        (Outcome.ACCEPTED, [], []),
-        (Outcome.REJECTED, [], [b"x"]),
-        (Outcome.RELEASED, [b"x"], []),
-    ],
-)
-def test_outcome(bench, outcome, left, dead_letters):
-    """C4: an accepted message is removed, a rejected one dead-lettered, a released one requeued."""
-    queue, dead = bench.dead_lettering(b"x")
-    channel = bench.channel()
-    channel.settle(channel.get(queue)[0], outcome)
-    assert bodies(bench.dead(dead, len(dead_letters))) == dead_letters
-    assert bench.drain(queue) == left
 
 
 def test_released_does_not_count(bench):
@@ -44,13 +26,6 @@ def test_released_does_not_count(bench):
 # --- C5: declared outcomes ---
 
 
-def test_broker_announces_outcomes(ackq):
-    """C5: the broker announces its supported outcomes at the open, accepted among them."""
-    opened = ackq.channel().opened
-    assert set(opened.outcomes) == {1, 2, 3, 4}
-    assert (opened.heartbeat_ms, opened.resumed) == (5_000, False)
-
-
 @pytest.mark.parametrize("outcome", NEGATIVE)
 def test_undeclared_outcome(ackq, outcome):
     """C5: a consumer that uses an undeclared outcome has its channel closed."""
@@ -62,15 +37,6 @@ def test_undeclared_outcome(ackq, outcome):
     assert refused.value.code == "outcome_not_supported"
     assert "Required Settlement Outcome Not Supported" in refused.value.text
     ackq.wait_ready(queue, 1)
-
-
-def test_accepted_needs_no_declaration(ackq):
-    """C5: the outcome accepted can be used without declaration."""
-    queue, channel = ackq.filled(b"x"), ackq.channel()
-    channel.consume(queue, outcomes=())
-    channel.settle(channel.delivery())
-    channel.close()
-    assert ackq.drain(queue) == []
 
 
 def test_declaring_what_the_broker_does_not_have(ackq):
@@ -91,17 +57,3 @@ def test_settlements_are_answered(ackq):
     assert channel.settle(deliveries[2]) == 1
     assert channel.settle(deliveries[4], multiple=True) == 4
     assert channel.settle(deliveries[9], Outcome.REJECTED, multiple=True) == 5
-
-
-def test_settlement_without_an_answer(ackq):
-    """C15: a message whose settlement did not arrive stays unacked until its channel ends."""
-    queue, connection = ackq.filled(b"x"), ackq.connect()
-    channel = connection.channel()
-    (delivery,) = channel.get(queue)
-    connection.relay.hold("to_broker")
-    channel.send(settle=consuming_pb2.Settle(delivery_tag=1, outcome=1, number=1))
-    info = ackq.broker.admin.queue(queue)
-    assert (info.ready, info.unacked) == (0, 1)
-    connection.cut()
-    ackq.wait_ready(queue, 1)
-    assert ackq.drain(queue) == [delivery.body]

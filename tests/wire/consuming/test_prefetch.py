@@ -3,7 +3,7 @@
 import pytest
 
 from tests.eventually import eventually
-from tests.wire.bench import bodies, refused_as, silent, taken
+from tests.wire.bench import bodies, silent, taken
 from tests.wire.brokers.dialect import Outcome
 
 # --- C8: prefetch ---
@@ -25,20 +25,6 @@ def test_prefetch_of_a_consumer(bench):
     assert bodies(taken(channel, 3)) == TEN[4:7]
     assert silent(channel)
     assert bench.ready(queue) == 3
-
-
-def test_prefetch_is_per_consumer(bench):
-    """C8: each consumer of a channel has its own prefetch."""
-    queues, channel = [bench.filled(*TEN), bench.filled(*TEN)], bench.channel()
-    consumers = [
-        channel.consume(queue, prefetch=prefetch)
-        for queue, prefetch in zip(queues, (2, 4), strict=True)
-    ]
-    delivered = sorted((each.queue, each.consumer) for each in taken(channel, 6))
-    (one, two) = zip(queues, consumers, strict=True)
-    assert delivered == sorted([one] * 2 + [two] * 4)
-    assert silent(channel)
-    assert [bench.ready(queue) for queue in queues] == [8, 6]
 
 
 def test_prefetch_of_the_channel(bench):
@@ -74,16 +60,6 @@ def test_prefetch_changes_in_flight(bench, before, after):
         seen += 1
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REJECTED, Outcome.RELEASED])
-def test_every_outcome_opens_the_prefetch(bench, outcome):
-    """C8: rejecting and releasing open the prefetch like accepting."""
-    queue, channel = bench.filled(b"a", b"b"), bench.channel()
-    channel.consume(queue, prefetch=1)
-    channel.settle(channel.delivery(), outcome)
-    expected = {Outcome.REJECTED: b"b", Outcome.RELEASED: b"a"}[outcome]
-    assert channel.delivery().body == expected
-
-
 def test_cancelled_consumer_gets_nothing_more(bench):
     """C8, C12: a cancelled consumer gets nothing more; its messages stay with the channel."""
     queue, channel = bench.filled(*TEN), bench.channel()
@@ -98,20 +74,6 @@ def test_cancelled_consumer_gets_nothing_more(bench):
     assert bench.ready(queue) == 9
 
 
-def test_prefetch_of_a_consumer_changes(ackq):
-    """C8: a consumer's prefetch can be changed; AMQP fixes it when the consumer starts."""
-    queue, channel = ackq.filled(*TEN), ackq.channel()
-    consumer = channel.consume(queue, prefetch=2)
-    taken(channel, 2)
-    channel.prefetch(5, consumer)
-    last = taken(channel, 3)[-1]
-    assert silent(channel)
-    channel.prefetch(1, consumer)
-    channel.settle(last, multiple=True)
-    channel.delivery()
-    assert silent(channel)
-
-
 # --- C9: get ---
 
 
@@ -123,20 +85,6 @@ def test_get_is_not_subject_to_prefetch(bench):
     channel.delivery()
     assert silent(channel)
     assert bodies(channel.get(queue, 4)) == TEN[1:5]
-
-
-def test_get_answers_with_what_there_is(bench):
-    """C9: a pull answers with fewer messages than requested if fewer are ready, also with none."""
-    queue, channel = bench.filled(b"a", b"b"), bench.channel()
-    assert bodies(channel.get(queue, 5)) == [b"a", b"b"]
-    assert channel.get(queue, 5) == []
-
-
-def test_get_from_a_missing_queue(bench):
-    """C9: a pull from a missing queue closes the channel."""
-    channel = bench.channel()
-    with refused_as("not_found"):
-        channel.get(bench.name("missing"))
 
 
 # --- C16: depth ---

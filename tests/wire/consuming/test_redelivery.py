@@ -24,19 +24,6 @@ def test_requeue_to_the_original_position(bench):
     assert bodies(channel.get(queue, 10)) == [b"1", b"3", b"4", b"6", b"7"]
 
 
-def test_redelivered(bench):
-    """C7: the first delivery is not a redelivery; each later one is, on any channel."""
-    queue = bench.filled(b"x", b"y")
-    seen = []
-    for _ in range(3):
-        channel = bench.channel()
-        deliveries = channel.get(queue, 1)
-        seen += [delivery.redelivered for delivery in deliveries]
-        channel.settle(deliveries[0], Outcome.RELEASED)
-    assert seen == [False, True, True]
-    assert [delivery.redelivered for delivery in bench.channel().get(queue, 2)] == [True, False]
-
-
 def test_delivery_count(bench):
     """C7, C1: the delivery count is 1 the first time and grows by one with each delivery.
 
@@ -93,17 +80,3 @@ def test_redelivery_delay(ackq):
         again = channel.delivery()
         assert time.monotonic() - started >= delay_s
         channel.settle(again, Outcome.RELEASED)  # without a delay
-
-
-def test_delay_of_one_settlement(ackq):
-    """C14: a settlement can name its own delay; a release without one is ready at once."""
-    queue, channel = ackq.filled(b"x", redelivery_delay_ms=60_000), ackq.channel()
-    for outcome in (Outcome.FAILED, Outcome.RELEASED):
-        (delivery,) = channel.get(queue)
-        started = time.monotonic()
-        channel.settle(delivery, outcome, delay_ms=300)
-        ackq.wait_ready(queue, 1)
-        assert time.monotonic() - started >= 0.3
-    (delivery,) = channel.get(queue)
-    channel.settle(delivery, Outcome.RELEASED)
-    assert ackq.ready(queue) == 1

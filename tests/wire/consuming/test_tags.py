@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.wire.bench import bodies, refused_as, taken
+from tests.wire.bench import refused_as, taken
 from tests.wire.brokers.dialect import Outcome
 
 # --- C1: delivery tags ---
@@ -57,25 +57,6 @@ def test_tag_of_another_channel(bench):
 # --- C3: multiple ---
 
 
-@pytest.mark.parametrize(
-    ("outcome", "left"),
-    [(Outcome.ACCEPTED, [3, 4]), (Outcome.REJECTED, [3, 4]), (Outcome.RELEASED, [0, 1, 2, 3, 4])],
-)
-def test_multiple(bench, outcome, left):
-    """C3, C4: `multiple` settles every outstanding tag up to this one, for every outcome alike.
-
-    Without a dead-letter queue what is rejected is dropped.
-    """
-    messages = [str(number).encode() for number in range(5)]
-    queue, channel = bench.filled(*messages), bench.channel()
-    deliveries = channel.get(queue, 5)
-    channel.settle(deliveries[1], outcome)
-    channel.settle(deliveries[2], outcome, multiple=True)
-    channel.close()
-    bench.wait_ready(queue, len(left))
-    assert bench.drain(queue) == [messages[index] for index in left]
-
-
 @pytest.mark.parametrize("no_ack", [False, True], ids=["settled", "no_ack"])
 def test_multiple_of_a_tag_that_is_not_outstanding(bench, no_ack):
     """C2, C3: the tag of `multiple` must be outstanding itself, however many are below it."""
@@ -88,14 +69,3 @@ def test_multiple_of_a_tag_that_is_not_outstanding(bench, no_ack):
         channel.settle(second, multiple=True)
     bench.wait_ready(queue, 1)
     assert bench.drain(queue) == [b"a"]
-
-
-def test_multiple_failed(ackq):
-    """C3, C4: `multiple` fails every outstanding tag up to this one."""
-    queue, dead = ackq.dead_lettering(b"a", b"b", b"c", delivery_limit=1)
-    channel = ackq.channel()
-    for _ in range(2):
-        deliveries = channel.get(queue, 2)
-        channel.settle(deliveries[1], Outcome.FAILED, multiple=True)
-    assert bodies(ackq.dead(dead, 2)) == [b"a", b"b"]
-    assert ackq.drain(queue) == [b"c"]

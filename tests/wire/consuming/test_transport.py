@@ -37,33 +37,6 @@ def test_retransmission_of_deliveries(ackq):
     assert ackq.drain(queue) == []
 
 
-def test_resumed_channel(ackq):
-    """C11: on a resumed channel, deliveries without transport ack are resent under their tags."""
-    queue = ackq.filled(b"a", b"b", b"c")
-    connection, channel, deliveries = unacked_transport(ackq, queue, 3)
-    channel.transport_ack(1)
-    channel.settle(1)
-    other = ackq.connect()
-    publisher = other.publisher()
-    resumed = other.channel(channel.channel_id)
-    connection.cut()
-    assert resumed.opened.resumed
-    assert ackq.ready(queue) == 0, (deliveries, resumed.log.seen, resumed.log.reason)
-    publisher.publish(queue, b"d")
-    again = []
-    while not again or again[-1].body != b"d":
-        again.append(resumed.delivery())
-    # Frames are resent whole; a client drops the rows that it has.
-    assert [delivery for delivery in again if delivery not in deliveries[:1]] == [
-        *deliveries[1:],
-        again[-1],
-    ]
-    assert again[-1].tag == 4
-    resumed.settle(again[-1], multiple=True)
-    resumed.close()
-    assert ackq.drain(queue) == []
-
-
 def test_channel_that_comes_too_late(ackq):
     """C11, C12: a channel cut for longer than its grace is closed; its id opens a new one."""
     queue = ackq.filled(b"a")

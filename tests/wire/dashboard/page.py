@@ -29,24 +29,19 @@ def chromium(program, driver, folder):
 
 
 class Page:
-    """One visit, light and 1280 px wide by default; waits for the elements that it looks for."""
+    """One visit, light and 1280 px wide at first; waits for the elements that it looks for."""
 
-    def __init__(self, browser, address, *, width=1280, dark=False):
+    def __init__(self, browser, address):
         self.browser = browser
         self.address = address
         browser.get("about:blank")
         browser.get_log("browser")
-        self.resize(width)
-        self.theme("dark" if dark else "light")
+        self.resize(1280)
+        self.theme("light")
 
     def resize(self, width, height=860):
-        self._command(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._command("Emulation.setDeviceMetricsOverride", **size)
 
     def theme(self, name):
         features = [{"name": "prefers-color-scheme", "value": name}]

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.wire.asking import asked
-from tests.wire.dashboard.contents import HOSTILE
 
 
 def ask(served, path, body=None, **headers):
@@ -33,21 +32,17 @@ def test_the_page_is_from_the_broker_alone(served):
     """M5: the page is three files of the broker, whose policy forbids other sources, inline
     scripts and frames.
     """
-    for path, kind in (
-        ("/", "text/html"),
-        ("/dashboard.css", "text/css"),
-        ("/dashboard.js", "text/javascript"),
-    ):
-        status, headers, text = ask(served, path)
-        assert (status, headers.get_content_type()) == (200, kind)
+    for path, kind in (("", "html"), ("dashboard.css", "css"), ("dashboard.js", "javascript")):
+        status, headers, text = ask(served, f"/{path}")
+        assert (status, headers.get_content_type()) == (200, f"text/{kind}")
         policy = dict(
             part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";")
         )
-        assert (policy["default-src"], policy["script-src"]) == ("'none'", "'self'")
-        assert (policy["style-src"], policy["frame-ancestors"]) == ("'self'", "'none'")
-        assert policy["require-trusted-types-for"] == "'script'"
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        assert headers["Referrer-Policy"] == "no-referrer"
+        promised = {"default-src": "'none'", "script-src": "'self'", "style-src": "'self'"}
+        promised |= {"frame-ancestors": "'none'", "require-trusted-types-for": "'script'"}
+        assert promised.items() <= policy.items()
+        told = [headers[name] for name in ("X-Content-Type-Options", "Referrer-Policy")]
+        assert told == ["nosniff", "no-referrer"]
         assert "Set-Cookie" not in headers
         for elsewhere in ("https://", "innerHTML", "document.cookie", "localStorage"):
             assert elsewhere not in text
@@ -121,11 +116,7 @@ def test_a_purge_that_is_not_confirmed(served, contents, body, headers, status):
 
 def test_a_body_that_cannot_be_read(served):
     """M5: an unreadable request body is refused, and is no failure in the broker's log."""
-    nested = b"[" * 100_000
-    for body, headers in (
-        (nested, {}),
-        (b"no gzip", {"Content-Encoding": "gzip"}),
-    ):
+    for body, headers in ((b"[" * 100_000, {}), (b"no gzip", {"Content-Encoding": "gzip"})):
         status, message = refused(served, "/api/purge", body, **headers)
         assert (status, "is not JSON" in message) == (400, True)
     assert "Traceback" not in served.log_file.read_text()
@@ -145,10 +136,3 @@ def test_a_live_reader_is_not_released_by_accident(served, contents):
     status, message = refused(served, "/api/release", b'{"session": "nightly"}')
     assert (status, "nightly" in message) == (409, True)
     assert contents.session("nightly").leased == 25
-
-
-def test_names_come_back_as_they_are(served, contents):
-    """M5: names with quotes and brackets are returned unchanged."""
-    assert contents
-    found = looked(served, f"/api/queues?filter={HOSTILE[:4].replace('<', '%3C')}")
-    assert [row["queue"] for row in found["rows"]] == [HOSTILE]

@@ -42,15 +42,12 @@ def test_queues_with_the_oldest_first(page):
     page.open()
     (first, *_) = page.rows("Queues")
     assert first[1].endswith("s")
-    assert {"orders", "invoices", "empty"} <= set(names(page))
     assert "full" in page.row("Queues", "audit")[0]
     assert "not durable" in page.row("Queues", "binary")[0]
     assert page.row("Queues", "empty")[1:4] == [NONE, "0", "0"]
-    assert page.row("Queues", "orders.dead")[6] == "65"
-    assert page.row("Queues", "invoices")[3] == "65"
+    assert (page.row("Queues", "orders.dead")[6], page.row("Queues", "invoices")[3]) == ("65",) * 2
     tiles = page.facts(".tile .label", ".tile .value")
-    assert tiles["Dead letters"] == "65"
-    assert tiles["Unacked"] == "466"
+    assert (tiles["Dead letters"], tiles["Unacked"]) == ("65", "466")
 
 
 def test_sorted_and_filtered_at_the_broker(page):
@@ -96,11 +93,8 @@ def test_a_queue(page):
     """M5: a queue's page shows its sessions by query, batch and attempts, bindings and bounds."""
     page.open("queue/orders")
     billing = page.row("Sessions that read this queue", "billing")
-    assert billing[1] == "400"
-    assert billing[3:5] == ["7", "1"]
-    assert billing[5] == NONE
-    assert billing[6] == QUERY
-    assert billing[7] == "host · process 1 · billing job"
+    host = "host · process 1 · billing job"
+    assert (billing[1], billing[3:8]) == ("400", ["7", "1", NONE, QUERY, host])
     assert page.rows("Bindings") == [["events", "order.#"], ["events", "refund.*"]]
     facts = page.facts()
     assert facts["Bound"] == "5,000 messages, then reject-publish"
@@ -119,10 +113,16 @@ def test_a_queue_with_consumers(page):
     assert page.row("Sessions that read this queue", "nightly")[1] == "25"
 
 
-def test_a_queue_that_retains(page, served):
-    """M5, S13: a queue's page shows how much accepted messages it retains, and since when."""
-    with Publisher(served.endpoint, routing_key="flow") as out:
+def test_a_publisher_and_a_queue_that_retains(page, served):
+    """M5, S13: a queue's page shows how much accepted messages it retains, and since when.
+
+    A publisher that is connected is shown by its label.
+    """
+    with Publisher(served.endpoint, routing_key="flow", label="till-7") as out:
         out.publish("x").result()
+        page.open("publishers")
+        row = page.row("Publishers that are connected", "till-7")
+        assert (row[1], row[4]) == ("confirm", "not blocked")
     with Channel(served.endpoint) as channel:
         (message,) = channel.get("flow", 1)
         message.accept().result()
@@ -134,8 +134,8 @@ def test_a_queue_that_retains(page, served):
 def test_dead_letters_by_cause(page):
     """M5, C13: dead letters are shown by cause, with reasons, the most frequent first."""
     page.open("dead")
-    assert page.rows("Dead letters of orders.dead by cause")[0][:3] == ["rejected", "orders", "60"]
-    (_, limit) = page.rows("Dead letters of orders.dead by cause")
+    rejected, limit = page.rows("Dead letters of orders.dead by cause")
+    assert rejected[:3] == ["rejected", "orders", "60"]
     assert limit[:3] == ["over its delivery limit", "late", "5"]
     assert page.rows("Reasons of orders.dead")[0] == ["no id", "rejected", "orders", "40"]
 
@@ -178,21 +178,6 @@ def test_a_link(page, live_link):
     assert (facts["set aside reason"], facts["window messages"]) == (f"bad {HOSTILE}", "9")
     assert (facts["host"], facts["application"]) == ("h", "test")
     assert "token" not in facts
-
-
-def test_publishers(page, served):
-    """M5: connected publishers are shown by their labels."""
-    with Publisher(served.endpoint, routing_key="flow", label="till-7") as out:
-        out.publish("x").result()
-        page.open("publishers")
-        row = page.row("Publishers that are connected", "till-7")
-    assert (row[1], row[4]) == ("confirm", "not blocked")
-
-
-def test_a_queue_that_is_not_there(page):
-    """M5: the page of a missing queue says so."""
-    page.open("queue/nothing", ".refused")
-    page.says(".refused", "'nothing'")
 
 
 # --- messages ---
@@ -270,27 +255,24 @@ def test_what_cannot_be_seen_is_made_visible(page):
     assert page.find("pre.text").text == shown
 
 
-def test_the_page_cannot_make_html(page):
-    """M5: the browser's policy refuses strings as HTML, from whatever source."""
-    page.open()
-    said = page.script(
-        """try { document.body.insertAdjacentHTML("beforeend", "<b>x</b>"); return "made"; }
-           catch (error) { return error.name; }"""
-    )
-    assert said == "TypeError"
-    page.browser.get_log("browser")
-
-
 # --- actions ---
 
 
 def test_a_purge_needs_the_name(page, contents):
-    """M5, Q4: a purge needs the queue's name typed in full, and reports how many went."""
+    """M5, Q4: a purge needs the queue's name typed in full, and reports how many went.
+
+    Escape leaves its dialog without effect, and restores the focus.
+    """
     contents.declare("old")
     contents.publish(b"a", b"b", queue="old")
     page.open("queue/old")
     page.click("#purge")
-    page.says("dialog", "removes the 2 ready messages")
+    page.says("dialog[open]", "removes the 2 ready messages")
+    page.press(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"))
+    assert page.browser.switch_to.active_element.get_attribute("id") == "purge"
+    assert contents.queue("old").ready == 2
+    page.click("#purge")
     assert not page.find("#confirm").is_enabled()
     page.type("#typed", "ol")
     assert not page.find("#confirm").is_enabled()
@@ -301,35 +283,11 @@ def test_a_purge_needs_the_name(page, contents):
     contents.delete("old")
 
 
-def test_a_purge_is_left_by_escape(page, contents):
-    """M5: Escape leaves the purge dialog without effect, and restores the focus."""
-    page.open("queue/audit")
-    page.click("#purge")
-    page.find("dialog[open]")
-    page.press(Keys.ESCAPE)
-    page.until(lambda: not page.all("dialog[open]"))
-    assert page.browser.switch_to.active_element.get_attribute("id") == "purge"
-    assert contents.queue("audit").ready == 10
+def test_a_redrive(page, contents):
+    """M5, Q6: a redrive moves the oldest dead letters of a count, or by cause and reason.
 
-
-def test_a_redrive_of_some(page, contents):
-    """M5, Q6: a redrive of a count moves the oldest dead letters; the others stay."""
-    contents.declare("graves")
-    contents.declare("living", dead_letter_queue="graves")
-    reject(contents, "living", *[""] * 7)
-    page.open("queue/graves")
-    page.click("#redrive")
-    page.type("#most", "3")
-    page.click("#confirm")
-    page.says("#toast", "Redrove 3 messages of graves")
-    assert (contents.queue("living").ready, contents.queue("graves").ready) == (3, 4)
-    assert contents.browse("graves")[0] == [b"3", b"4", b"5", b"6"]
-    contents.delete("living", force=True)
-    contents.delete("graves", force=True)
-
-
-def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
-    """M5, Q6: a redrive by cause and reason to another queue; known reasons are offered."""
+    It may go to another queue; known reasons are offered, and other dead letters stay.
+    """
     contents.declare("tombs")
     contents.declare("lived", dead_letter_queue="tombs")
     contents.declare("check")
@@ -337,30 +295,31 @@ def test_a_redrive_by_cause_and_reason_to_another_queue(page, contents):
     page.open("queue/tombs")
     page.click("#redrive")
     page.says("dialog", "This moves 4 dead letters back to the queues they came from")
-    page.choose("#cause", "expired")
+    page.type("#most", "1")
+    page.click("#confirm")
+    page.says("#toast", "Redrove 1 message of tombs")
+    page.click("#redrive")
+    page.choose("#cause", "rejected")
     page.type("#reason", "no price")
     page.type("#to", "check")
-    page.says("dialog", "dead letters of the cause expired with exactly this reason to check")
+    page.says("dialog", "dead letters of the cause rejected with exactly this reason to check")
     offered = page.script(
         "return [...document.querySelectorAll('#reasons option')].map((o) => o.value)"
     )
     assert sorted(offered) == ["no id", "no price"]
     page.click("#confirm")
-    page.says("#toast", "Redrove 0 messages of tombs to check.")
-    page.click("#redrive")
-    page.choose("#cause", "rejected")
-    page.type("#reason", "no price")
-    page.type("#to", "check")
-    page.click("#confirm")
     page.says("#toast", "Redrove 2 messages of tombs to check.")
-    assert contents.browse("check")[0] == [b"1", b"3"]
-    assert contents.browse("tombs")[0] == [b"0", b"2"]
+    found = [contents.browse(name)[0] for name in ("lived", "tombs", "check")]
+    assert found == [[b"0"], [b"2"], [b"1", b"3"]]
     for name in ("lived", "tombs", "check"):
         contents.delete(name, force=True)
 
 
-def test_a_release_of_a_live_reader_asks_twice(page, contents):
-    """M5, S8: releasing a session with a live reader names its process and asks twice."""
+def test_a_release(page, contents):
+    """M5, S5, S8: a released session's messages are ready again; a live reader needs a tick.
+
+    The dialog names its process.
+    """
     page.open("sessions")
     page.until(lambda: "live" in page.row("Sessions, the oldest lease first", "nightly")[0])
     page.click("[aria-label='Release session nightly']")
@@ -368,14 +327,9 @@ def test_a_release_of_a_live_reader_asks_twice(page, contents):
     assert not page.find("#confirm").is_enabled()
     page.click("#cancel")
     assert contents.session("nightly").leased == 25
-
-
-def test_a_release(page, contents):
-    """M5, S5: a released session's messages are ready again."""
     contents.declare("loan")
     contents.publish(b"a", b"b", queue="loan")
-    reader = contents.advance(holder(), session="lender", queues=["loan"], open_and_lease=True)
-    assert reader.end_tag == 2
+    contents.open(holder(), session="lender", queues=["loan"])
     page.open("queue/loan")
     page.click("[aria-label='Release session lender']")
     page.click("#fence")
@@ -414,19 +368,6 @@ def test_by_keyboard(page):
     page.until(lambda: not page.all("dialog[open]"))
 
 
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("width", [360, 320])
-def test_on_a_phone(page, view, width):
-    """M5: nothing is wider than a phone's screen."""
-    page.resize(width, 812)
-    page.open(view)
-    assert page.script("return document.documentElement.scrollWidth") <= width
-    for summary in page.all("summary")[:1]:
-        summary.click()
-        page.find(".inside")
-        assert page.script("return document.documentElement.scrollWidth") <= width
-
-
 @pytest.mark.parametrize(
     ("view", "button", "said"),
     [
@@ -461,46 +402,41 @@ def test_text_can_be_read(page, theme):
     page.theme(theme)
     page.open()
     grounds = {
-        "text": ("page", "panel", "raised", "accent-soft"),
-        "muted": ("page", "panel", "raised"),
-        "accent": ("page", "panel", "raised", "accent-soft"),
-        "bad": ("panel", "bad-soft"),
-        "warn": ("panel", "warn-soft"),
-        "ok": ("panel", "ok-soft"),
-        "on-solid": ("bad-solid",),
+        "text": "page panel raised accent-soft",
+        "muted": "page panel raised",
+        "accent": "page panel raised accent-soft",
+        "bad": "panel bad-soft",
+        "warn": "panel warn-soft",
+        "ok": "panel ok-soft",
+        "on-solid": "bad-solid",
     }
-    weak = {
-        (text, ground): round(ratio, 2)
-        for text, places in grounds.items()
-        for ground in places
-        if (ratio := contrast(colour(page, text), colour(page, ground))) < 4.5
-    }
-    assert weak == {}
-    assert (luminance(colour(page, "page")) < 0.1) is (theme == "dark")
+    weak = []
+    for text, places in grounds.items():
+        for ground in places.split():
+            light, dark = sorted((colour(page, text), colour(page, ground)), reverse=True)
+            if (light + 0.05) / (dark + 0.05) < 4.5:
+                weak.append((text, ground))
+    assert weak == []
+    assert (colour(page, "page") < 0.1) is (theme == "dark")
 
 
 def colour(page, name):
-    """A colour of the page as three numbers."""
+    """The luminance of a colour of the page."""
     text = page.script(
         "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0])",
         f"--{name}",
     )
-    return [int(text.strip()[at : at + 2], 16) for at in (1, 3, 5)]
-
-
-def luminance(colour):
-    parts = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
+    parts = [int(text.strip()[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_for_a_screen_reader(page, view):
-    """M5: controls have names, tables captions and headings, and messages are announced."""
+def test_for_a_screen_reader_and_a_phone(page, view):
+    """M5: controls have names, tables captions and headings, and messages are announced.
+
+    Nothing is wider than a phone's screen.
+    """
     page.open(view)
     for summary in page.all("summary")[:1]:
         summary.click()
@@ -508,16 +444,17 @@ def test_for_a_screen_reader(page, view):
     controls = page.all("a, button, input, select, summary, nav")
     shown = [each for each in controls if each.is_displayed()]
     assert [each.get_attribute("outerHTML") for each in shown if not each.accessible_name] == []
-    for table in page.all("table"):
-        assert table.accessible_name
+    assert all(table.accessible_name for table in page.all("table"))
     assert page.script(
         """return [...document.querySelectorAll("table")].every((t) =>
              [...t.rows].every((r) => r.querySelector("th[scope]")))"""
     )
     assert page.find("#toast").get_attribute("aria-live") == "polite"
     assert page.find("#announcer").get_attribute("role") == "alert"
-    assert len(page.all("[aria-current=page]")) == 1
-    assert len(page.all("h1")) == 1
+    assert (len(page.all("[aria-current=page]")), len(page.all("h1"))) == (1, 1)
+    for width in (360, 320):
+        page.resize(width, 812)
+        assert page.script("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.usefixtures("hurried")
@@ -567,6 +504,7 @@ def test_what_is_not_updated_is_not_live(page):
     page.open("peek/orders.dead")
     page.says(".live", "Not updated")
     page.open("queue/nothing", ".refused")
+    page.says(".refused", "'nothing'")
     page.says(".live", "Live")
     page.open()
     page.says(".live", "Live")

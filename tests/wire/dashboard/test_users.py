@@ -61,27 +61,23 @@ LOOKS = (
 )
 
 
-@pytest.mark.parametrize("path", LOOKS)
-def test_an_observer_sees_all(guarded, path):
-    """A2: an observer sees all, as with `ackq queue list`."""
-    assert ask(guarded, "watcher", f"/api/{path}")[0] == 200
-
-
 def test_a_user_sees_its_own_queues(guarded):
-    """A2, L26: a user sees rows, totals, sessions and links of its own queues only."""
-    _, queues = ask(guarded, "tenant", "/api/queues")
-    assert ([row["queue"] for row in queues["rows"]], queues["total"]) == (
-        ["tenant.a", "tenant.b", "tenant.void"],
-        3,
-    )
+    """A2, L26: a user sees rows, totals, sessions and links of its own queues only.
+
+    An observer sees all.
+    """
+    assert {ask(guarded, "watcher", f"/api/{path}")[0] for path in LOOKS} == {200}
+    for what, names in {
+        "queue": ["tenant.a", "tenant.b", "tenant.void"],
+        "session": ["theirs"],
+        "link": ["theirs"],
+    }.items():
+        _, found = ask(guarded, "tenant", f"/api/{what}s")
+        assert ([row[what] for row in found["rows"]], found["total"]) == (names, len(names))
     _, broker = ask(guarded, "tenant", "/api/broker")
     assert (broker["totals"]["queues"], "sessions" in broker) == (3, False)
-    _, sessions = ask(guarded, "tenant", "/api/sessions")
-    assert ([row["session"] for row in sessions["rows"]], sessions["total"]) == (["theirs"], 1)
     _, one = ask(guarded, "tenant", "/api/queue?name=tenant.a")
     assert (one["ready"] + one["unacked"], one["readers"]) == (2, [])
-    _, links = ask(guarded, "tenant", "/api/links")
-    assert ([row["link"] for row in links["rows"]], links["total"]) == (["theirs"], 1)
     assert ask(guarded, "tenant", "/api/links?name=hidden")[1]["rows"] == []
     _, links = ask(guarded, "watcher", "/api/links?name=hidden")
     (row,) = links["rows"]
@@ -121,9 +117,7 @@ def test_to_ask_what_may_be_done_is_no_refusal(guarded):
     ("user", "path", "body", "permission"),
     [
         ("tenant", "queue?name=other", None, "other"),
-        ("tenant", "peek?queue=other", None, "read on queue 'other'"),
         ("watcher", "peek?queue=other", None, "read on queue 'other'"),
-        ("watcher", "purge", {"queue": "other", "confirm": "other"}, "read on queue 'other'"),
         ("tenant", "purge", {"queue": "other", "confirm": "other"}, "read on queue 'other'"),
         ("tenant", "release", {"session": "theirs"}, "operator"),
         ("tenant", "publishers", None, "observer"),
@@ -137,16 +131,6 @@ def test_a_refusal_names_what_is_missing(guarded, user, path, body, permission):
     with guarded.client("master") as master:
         assert master.queue("other").published == 2
         assert master.session("theirs").leased == 1
-
-
-def test_who_may_read_may_peek_and_purge(guarded):
-    """A2: a user with read permission may peek and purge its own queues."""
-    with guarded.client("master") as master:
-        master.declare("tenant.c")
-        master.publish(b"x", queue="tenant.c")
-    assert len(ask(guarded, "tenant", "/api/peek?queue=tenant.c")[1]["rows"]) == 1
-    body = {"queue": "tenant.c", "confirm": "tenant.c"}
-    assert ask(guarded, "tenant", "/api/purge", body) == (200, {"purged": 1})
 
 
 def sign_in(page, token):

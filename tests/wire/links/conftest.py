@@ -23,6 +23,7 @@ from tests.wire.links.accepting import Accepting
 
 # As long as a restart of RabbitMQ may take.
 WAIT_S = 150
+PREFETCH = 50
 eventually = partial(_eventually, within_s=WAIT_S)
 
 # Of the options of a link, one that is wrong for the certificate of its remote broker.
@@ -45,11 +46,23 @@ ANOTHER_BROKER = pytest.mark.parametrize(
 class Rabbit:
     """A queue of RabbitMQ, with the operations that tests need."""
 
+    in_order, drops_repeated = True, False
+
     def __init__(self, port, kind, arguments=None):
         self.port = port
+        self.endpoint = f"127.0.0.1:{port}"
         self.queue = f"link-{uuid.uuid4().hex[:12]}"
         self.kind = kind
+        self.typed = {"content_type": "text/plain", "headers": {"a": "b"}}  # for `publish`
         self.declare(arguments)
+
+    def at(self, endpoint):
+        """The URL for a link, by this endpoint."""
+        return f"amqp://{endpoint}"
+
+    def keys(self, **_):
+        """The keys of a link that are about this queue."""
+        return {"broker": self.at(self.endpoint), "broker_queue": self.queue}
 
     def connect(self):
         return pika.BlockingConnection(parameters(self.port, heartbeat=600))
@@ -72,52 +85,48 @@ class Rabbit:
 
     def publish(self, ids, **properties):
         """Publishes messages with these ids, and the same numbers as bodies."""
+        self.send((str(each).encode(), {"message_id": str(each), **properties}) for each in ids)
+
+    def send(self, messages):
+        """Publishes messages of a body and properties."""
 
         def work(channel):
             channel.confirm_delivery()
-            for each in ids:
-                channel.basic_publish(
-                    "",
-                    self.queue,
-                    str(each).encode(),
-                    pika.BasicProperties(message_id=str(each), delivery_mode=2, **properties),
-                )
-
-        self.call(work)
-
-    def publish_bodies(self, bodies):
-        """Publishes messages without ids."""
-
-        def work(channel):
-            channel.confirm_delivery()
-            for each in bodies:
-                channel.basic_publish("", self.queue, each, pika.BasicProperties(delivery_mode=2))
+            for body, given in messages:
+                properties = pika.BasicProperties(delivery_mode=2, **given)
+                channel.basic_publish("", self.queue, body, properties)
 
         self.call(work)
 
     @property
     def ready(self):
-        return self._counts().message_count
+        return self.call(
+            lambda channel: channel.queue_declare(self.queue, passive=True)
+        ).method.message_count
 
-    @property
-    def consumers(self):
-        return self._counts().consumer_count
+    left = ready
 
-    def _counts(self):
-        return self.call(lambda channel: channel.queue_declare(self.queue, passive=True)).method
-
-    def take(self):
-        """Takes and acknowledges all ready messages, as (properties, body)."""
+    def take(self, *, auto_ack=True):
+        """Takes all ready messages, as (properties, body); they go back without acknowledgement."""
 
         def work(channel):
-            taken = []
-            while True:
-                method, properties, body = channel.basic_get(self.queue, auto_ack=True)
-                if method is None:
-                    return taken
-                taken.append((properties, body))
+            found = iter(lambda: channel.basic_get(self.queue, auto_ack=auto_ack), (None,) * 3)
+            return [each[1:] for each in found]
 
         return self.call(work)
+
+    @property
+    def ids(self):
+        """The ids of the ready messages."""
+        return [int(properties.message_id) for properties, _ in self.take(auto_ack=False)]
+
+    @property
+    def contents(self):
+        """Takes all, as (id, body, header `a`, address for replies, durability)."""
+        return [
+            (int(p.message_id), body, (p.headers or {}).get("a"), p.reply_to, p.delivery_mode == 2)
+            for p, body in self.take()
+        ]
 
 
 class EdgeQueue:
@@ -139,27 +148,28 @@ class EdgeQueue:
         return [int(row["message_id"]) for row in self.messages]
 
     @property
+    def info(self):
+        with Admin(self.endpoint) as admin:
+            return admin.queue("q")
+
+    @property
     def ready(self):
-        return self._counts().ready
+        return self.info.ready
 
     @property
     def delayed(self):
-        return self._counts().delayed
+        return self.info.delayed
 
     @property
     def total(self):
-        found = self._counts()
+        found = self.info
         return found.ready + found.unacked
 
     @property
     def total_with_delayed(self):
         """All messages, of one look: a delayed one may become ready at any time."""
-        found = self._counts()
+        found = self.info
         return found.ready + found.unacked + found.delayed
-
-    def _counts(self):
-        with Admin(self.endpoint) as admin:
-            return admin.queue("q")
 
     def settle(self, count, rejected, accepted=()):
         """Takes `count` messages, rejects and accepts by their ids; the others go back."""
@@ -192,7 +202,8 @@ class LinkProcess:
         self._config = folder / "link.toml"
         self._log = folder / "link.log"
         edge, name = keys.pop("edge"), keys.pop("name", "link")
-        lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in keys.items()]
+        given = {key.replace("_", "-"): value for key, value in keys.items() if value is not None}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
         self._config.write_text(
             "\n".join([f"[edge]\nendpoint = {edge!r}", "[[link]]", f"name = {name!r}", *lines])
         )
@@ -247,6 +258,23 @@ class LinkProcess:
             self.kill()
 
 
+def info(edge):
+    """The link's information as an operator sees it."""
+    with Admin(edge.endpoint) as admin:
+        return admin.link("link")
+
+
+def events(link, name):
+    """The events of a name in the link's log."""
+    lines = [line for line in link.log.splitlines() if line.startswith("{")]
+    return [event for event in map(json.loads, lines) if event["event"] == f"link_{name}"]
+
+
+def filled(keys, **places):
+    """The keys of a link, with the names of places filled in."""
+    return {k: v.format(**places) if isinstance(v, str) else v for k, v in keys.items()}
+
+
 def refused(link, edge):
     """The last line of a link that ended with status 2, left the edge empty, and told no secret."""
     assert eventually("its end", lambda: link.ended) == 2
@@ -280,19 +308,6 @@ def strike_going_out(edge, points, *faults):
         eventually("progress", lambda most=point: edge.total <= most)
         for fault in faults:
             fault()
-
-
-def lose_answers(edge, link, relay, parts, part):
-    """Publishes parts to an outbound link, and cuts each off from the answers of its target."""
-    for number in range(parts):
-        eventually("all", lambda: edge.total == 0 and "link_connected" in link.log)
-        relay.hold("to_client")
-        sent = relay.passed["to_broker"]
-        edge.publish(range(number * part, (number + 1) * part))
-        eventually("bytes", lambda least=sent + 1_000: relay.passed["to_broker"] > least)
-        relay.cut()
-        relay.heal()
-        relay.release()
 
 
 def compare(ids, count, cuts):
@@ -369,6 +384,36 @@ def hasty(changed):
 def talkative(low):
     """The environment of a link that reports ten times as often, twice a second."""
     return low(HEARTBEAT_SEND_MS=500)
+
+
+@pytest.fixture
+def linked(links, broker, tmp_path):
+    """Returns a function that starts a link between the edge's queue and a remote one."""
+
+    def start(remote, **keys):
+        given = {"edge": broker.endpoint, "queue": "q", "prefetch": PREFETCH}
+        remote_keys = remote.keys(direction=keys["direction"], folder=tmp_path)
+        return links(**{**given, **remote_keys, **keys})
+
+    return start
+
+
+@pytest.fixture
+def inbound(linked):
+    """Returns a function that starts a link from a remote queue to the edge's."""
+    return partial(linked, direction="in")
+
+
+@pytest.fixture
+def outbound(linked):
+    """Returns a function that starts a link from the edge's queue to a remote one."""
+    return partial(linked, direction="out")
+
+
+@pytest.fixture
+def remote(rabbit):
+    """The remote queue of scenarios: one of RabbitMQ, of each kind in turn."""
+    return rabbit
 
 
 @pytest.fixture

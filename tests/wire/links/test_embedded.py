@@ -28,15 +28,8 @@ with links.embedded(data, [keys], temporary=True) as edge:
 
 
 def inbound(rabbit, **keys):
-    return {
-        "name": "in",
-        "direction": "in",
-        "broker": f"amqp://127.0.0.1:{rabbit.port}",
-        "broker-queue": rabbit.queue,
-        "queue": "q",
-        "ack": "stored",
-        **keys,
-    }
+    there = {"broker": rabbit.at(rabbit.endpoint), "broker-queue": rabbit.queue}
+    return {"name": "in", "direction": "in", "queue": "q", "ack": "stored", **there, **keys}
 
 
 @pytest.fixture(autouse=True)
@@ -74,21 +67,14 @@ def test_links_of_a_file(classic, tmp_path):
             admin.declare_queue("q", passive=True)
 
 
-def test_a_temporary_directory_is_refused(tmp_path):
-    """L9: a temporary directory for the edge is refused, with the remedy."""
-    with pytest.raises(InvalidArgumentError, match="Name a directory on a disk or volume"):
-        links.embedded(tmp_path / "edge", [{"name": "in"}])
-
-
 def test_links_are_checked_before_anything_is_started():
     """L13: invalid keys, duplicate names and visible passwords are refused before any start."""
     given = {"name": "a", "direction": "in", "queue": "q", "broker-queue": "q", "ack": "stored"}
-    given |= {"broker": "amqp://localhost"}
+    visible = {"broker": "amqp://a:secret@localhost"}
     for wrong, message in [
         ([], "Give links"),
-        ([given, given], "Two links have the same name"),
-        ([given | {"brokr": "x"}], "Did you mean broker"),
-        ([given | {"broker": "amqp://a:secret@localhost"}], "password, which every user"),
+        ([{**given, "broker": "amqp://localhost"}] * 2, "Two links have the same name"),
+        ([{**given, **visible}], "password, which every user"),
     ]:
         with pytest.raises(InvalidArgumentError, match=message) as raised:
             links.embedded("/srv/edge", wrong, temporary=True)

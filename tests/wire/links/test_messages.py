@@ -13,9 +13,8 @@ from ackq_link.amqp091 import fields
 from ackq_link.amqp091.properties import _unpacked
 from tests.eventually import equals
 from tests.unit.link.amqp091.wire import message, same, sent, table_of
-from tests.wire.links.conftest import eventually
-from tests.wire.links.test_inbound import events, inbound, info
-from tests.wire.links.test_outbound import outbound, reported
+from tests.wire.links.conftest import events, eventually, info
+from tests.wire.links.test_outbound import reported
 
 
 def big(number):
@@ -92,13 +91,13 @@ def beyond(queue_of):
     return queue_of()
 
 
-def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
+def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, inbound, outbound):
     """L13: a message comes out byte by byte as it went in, and none ends a connection."""
     given = [with_id(number, each) for number, each in enumerate(MESSAGES.values())]
     asyncio.run(publish(rabbit, given))
-    coming = inbound(links, rabbit, edge, ack="stored")
+    coming = inbound(rabbit, ack="stored")
     eventually("the messages", lambda: edge.ready, equals(len(given)))
-    going = outbound(links, beyond, edge)
+    going = outbound(beyond)
     eventually("the remote messages", lambda: beyond.ready, equals(len(given)))
     assert (coming.stop(), going.stop()) == (0, 0)
     assert not events(coming, "cut")
@@ -118,12 +117,12 @@ def test_each_message_comes_out_as_it_went_in(rabbit, beyond, edge, links):
         ({"on_reject": "discard"}, 3, "It is rejected at the remote broker"),
     ],
 )
-def test_a_message_that_the_edge_cannot_take(rabbit, edge, links, talkative, keys, left, became):
+def test_a_message_that_the_edge_cannot_take(rabbit, edge, inbound, talkative, keys, left, became):
     """L29: an oversized message stays at the remote broker, or is rejected if the user says so."""
     rabbit.publish([0])
-    rabbit.publish_bodies([b"x" * (MAX_MESSAGE_BYTES + 1)])
+    rabbit.send([(b"x" * (MAX_MESSAGE_BYTES + 1), {})])
     rabbit.publish([1, 2])
-    link = inbound(links, rabbit, edge, env=talkative, **keys)
+    link = inbound(rabbit, env=talkative, **keys)
     eventually("the messages", lambda: edge.ready, equals(3))
     permitted = 3 if "ack" in keys else 0
     eventually("the permits", lambda: info(edge).permitted, equals(permitted))
@@ -135,17 +134,17 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, links, talkative, key
     assert became in events(link, "set_aside")[0]["message"]
 
 
-def test_a_stream_is_refused(queue_of, edge, links):
+def test_a_stream_is_refused(queue_of, edge, inbound):
     """L14: a stream is refused by its first delivery; a queue's message with its header is not."""
     stream, queue = queue_of("stream"), queue_of()
-    link = inbound(links, stream, edge)
+    link = inbound(stream)
     eventually("connected", lambda: events(link, "connected"))
     stream.publish([0])
     eventually("its end", lambda: link.ended, equals(2))
     assert "is a stream" in link.log
     assert edge.total == 0
     queue.publish([1], headers={"x-stream-offset": 5})
-    other = inbound(links, queue, edge, name="other")
+    other = inbound(queue, name="other")
     eventually("the messages", lambda: edge.ready, equals(1))
     assert other.stop() == 0
 
@@ -166,7 +165,7 @@ def set_size(node, size):
 
 @pytest.mark.usefixtures("small_messages")
 @pytest.mark.parametrize("dead_letters", [True, False])
-def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letters):
+def test_a_message_for_which_the_broker_closes(classic, edge, outbound, dead_letters):
     """L22: a message for which RabbitMQ closes is found with one more cut, and set apart alone."""
     with Admin(edge.endpoint) as admin:
         if dead_letters:
@@ -178,9 +177,9 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
             body = b"x" * 20_000 if number in {20, 25} else b"%d" % number
             publisher.publish(body, message_id=str(number))
         publisher.publish(b"another of this id", message_id="25")
-    link = outbound(links, classic, edge)
-    good = {str(number) for number in range(60)} - {"20"}
-    eventually("the remote messages", lambda: set(ids(classic)), equals(good))
+    link = outbound(classic)
+    good = {*range(60)} - {20}
+    eventually("the remote messages", lambda: set(classic.ids), equals(good))
     if dead_letters:
         with Admin(edge.endpoint) as admin:
             eventually("the dead letters", lambda: admin.queue("dead").ready, equals(2))
@@ -194,10 +193,10 @@ def test_a_message_for_which_the_broker_closes(classic, edge, links, dead_letter
     assert len(events(link, "cut")) <= 4
 
 
-def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links, talkative):
+def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, outbound, talkative):
     """L22, L26: while RabbitMQ blocks publishers the link reports the alarm, then goes on."""
     node = rabbitmq_dialect._server
-    link = outbound(links, classic, edge, env=talkative)
+    link = outbound(classic, env=talkative)
     eventually("connected", lambda: events(link, "connected"))
     node.evaluate("vm_memory_monitor:set_vm_memory_high_watermark(0.000001).")
     try:
@@ -213,26 +212,12 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, links, talkativ
     assert link.stop() == 0
 
 
-def ids(rabbit):
-    """The ids of the ready messages, without taking them."""
-
-    def work(channel):
-        found = []
-        while True:
-            method, properties, _ = channel.basic_get(rabbit.queue)
-            if method is None:
-                return found
-            found.append(properties.message_id)
-
-    return rabbit.call(work)
-
-
-def test_properties_too_large_for_a_frame(classic, edge, links):
+def test_properties_too_large_for_a_frame(classic, edge, outbound):
     """L22: properties too large for a frame are refused before sending, without a cut."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         publisher.publish(b"large", message_id="1", headers={"h": "x" * 200_000})
         publisher.publish(b"small", message_id="2")
-    link = outbound(links, classic, edge)
+    link = outbound(classic)
     eventually("the remote messages", lambda: classic.ready, equals(1))
     eventually("the delays", lambda: edge.delayed, equals(1))
     assert link.stop() == 0
@@ -240,12 +225,12 @@ def test_properties_too_large_for_a_frame(classic, edge, links):
     assert "the broker takes 131072 in a frame" in link.log
 
 
-def test_a_small_window_of_bytes_stalls_nothing(classic, edge, links):
+def test_a_small_window_of_bytes_stalls_nothing(classic, edge, outbound):
     """L22: with a small byte window few messages are in flight at a time, and all go out."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for number in range(20):
             publisher.publish(b"x" * 300_000, message_id=str(number))
-    link = outbound(links, classic, edge, window_bytes=1_000_000)
+    link = outbound(classic, window_bytes=1_000_000)
     eventually("the remote messages", lambda: classic.ready, equals(20))
     assert link.stop() == 0
-    assert sorted(map(int, ids(classic))) == list(range(20))
+    assert sorted(classic.ids) == list(range(20))

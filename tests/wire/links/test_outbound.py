@@ -7,47 +7,11 @@ import pyarrow as pa
 from ackq.client import Admin, Publisher
 from ackq.diagnosis.link_state import outbound_sentences
 from tests.eventually import equals
-from tests.wire.links.conftest import compare, eventually, strike_going_out
+from tests.wire.links.conftest import PREFETCH, compare, eventually, strike_going_out
+from tests.wire.links.scenarios import test_all_go_out_in_order, test_kills  # noqa: F401
 
-PREFETCH = 50
 # The most messages of a window that one batch takes.
 SHARE = PREFETCH // 4
-
-
-def outbound(links, rabbit, edge, port=None, endpoint=None, **keys):
-    return links(
-        edge=endpoint or edge.endpoint,
-        direction="out",
-        broker=f"amqp://127.0.0.1:{port or rabbit.port}",
-        broker_queue=rabbit.queue,
-        queue="q",
-        prefetch=PREFETCH,
-        **keys,
-    )
-
-
-def taken(rabbit, count, cuts):
-    """Takes all messages; none is lost, doubles are bounded (L22)."""
-    compare([int(properties.message_id) for properties, _ in rabbit.take()], count, cuts)
-
-
-def test_all_go_out_in_order(rabbit, edge, links):
-    """L22: messages go out in order, persistent, with properties, and are accepted at the edge."""
-    edge.publish(range(300))
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        publisher.publish(b"last", message_id="300", headers={"a": "b"}, reply_to="r")
-        publisher.publish(b"without an id")
-    link = outbound(links, rabbit, edge)
-    eventually("all", lambda: (rabbit.ready, edge.total), equals((302, 0)))
-    assert link.stop() == 0
-    there = rabbit.take()
-    assert [body for _, body in there[:300]] == [str(n).encode() for n in range(300)]
-    properties, body = there[300]
-    assert (properties.message_id, properties.reply_to) == ("300", "r")
-    assert (properties.headers["a"], properties.delivery_mode, body) == ("b", 2, b"last")
-    assert there[301][0].message_id.split(":")[0::3] == ["ackq", "302"]
-
-
 POISON = [
     {"amqp-properties": '{"json-headers":["h"]}', "h": '{"!decimal":"x"}'},
     {"amqp-properties": '{"priority":3000}'},
@@ -56,13 +20,13 @@ POISON = [
 ]
 
 
-def test_messages_that_amqp_cannot_carry(rabbit, edge, links, talkative):
+def test_messages_that_amqp_cannot_carry(rabbit, edge, outbound, talkative):
     """L22: messages that AMQP cannot carry are refused one by one; the others go out once."""
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for number in range(40):
             headers = POISON[number // 10] if number % 10 == 5 else {"a": "b"}
             publisher.publish(str(number), message_id=str(number), headers=headers)
-    link = outbound(links, rabbit, edge, env=talkative)
+    link = outbound(rabbit, env=talkative)
     good = [number for number in range(40) if number % 10 != 5]
     eventually("the remote messages", lambda: rabbit.ready, equals(len(good)))
     (shown,) = reported(
@@ -91,37 +55,26 @@ def reported(edge, ready):
     return eventually("a report", lambda: shown_now(edge), lambda shown: any(map(ready, shown)))
 
 
-def test_kills(rabbit, edge, links):
-    """L22: repeated kills of the link in mid-flow lose nothing, and doubles are bounded."""
-    count = 1_500
-    edge.publish(range(count))
-    link = outbound(links, rabbit, edge)
-    strike_going_out(edge, (1_125, 750, 375), link.kill, link.start)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
-    taken(rabbit, count, 3)
-
-
-def test_cuts(classic, edge, links, relay_to, talkative):
+def test_cuts(classic, edge, outbound, relay_to, talkative):
     """L17, L22: cuts of the connection to RabbitMQ, then to the edge, lose nothing."""
     count = 1_000
-    there, here = relay_to(f"127.0.0.1:{classic.port}"), relay_to(edge.endpoint)
+    there, here = relay_to(classic.endpoint), relay_to(edge.endpoint)
     edge.publish(range(count))
-    ends = {"port": there.port, "endpoint": here.endpoint}
-    link = outbound(links, classic, edge, **ends, env=talkative)
+    ends = {"broker": classic.at(there.endpoint), "edge": here.endpoint}
+    link = outbound(classic, **ends, env=talkative)
     strike_going_out(edge, [750], there.cut, there.heal)
     (shown,) = reported(edge, lambda each: each.cuts)
     assert shown.reason
     strike_going_out(edge, [500], here.cut, here.heal)
     eventually("the messages", lambda: edge.total, equals(0))
     assert link.stop() == 0
-    taken(classic, count, 2)
+    compare(classic.ids, count, 2)
 
 
-def test_what_is_sent_again_has_its_id(classic, edge, links, relay_to):
+def test_what_is_sent_again_has_its_id(classic, edge, outbound, relay_to):
     """L23: messages sent again, after lost confirms or a kill, have the same generated ids."""
-    there, here = relay_to(f"127.0.0.1:{classic.port}"), relay_to(edge.endpoint)
-    link = outbound(links, classic, edge, port=there.port, endpoint=here.endpoint)
+    there, here = relay_to(classic.endpoint), relay_to(edge.endpoint)
+    link = outbound(classic, broker=classic.at(there.endpoint), edge=here.endpoint)
     eventually("connected", lambda: "link_connected" in link.log)
     there.hold("to_client")
     publish_without_ids(edge, range(100))
@@ -163,23 +116,18 @@ def publish_without_ids(edge, bodies):
         publisher.publish_batch(rows)
 
 
-def test_a_returned_message_is_not_accepted(classic, edge, links, talkative):
+def test_a_returned_message_is_not_accepted(classic, edge, outbound, talkative):
     """L22: a message returned by a deleted queue waits at the edge, and goes out later."""
-    link = outbound(links, classic, edge, env=talkative)
+    link = outbound(classic, env=talkative)
     eventually("connected", lambda: "link_connected" in link.log)
     classic.delete()
     edge.publish([0])
     eventually("refused", lambda: "link_refused" in link.log)
     (shown,) = reported(edge, lambda each: each.refused)
-    assert (shown.target, shown.queue) == (
-        f"amqp://127.0.0.1:{classic.port}, queue {classic.queue}",
-        "q",
-    )
-    assert (shown.limited_by, shown.reason) == (
-        "refusals",
-        "returned: no queue of the remote broker takes it",
-    )
+    target = f"{classic.at(classic.endpoint)}, queue {classic.queue}"
+    assert (shown.target, shown.queue, shown.limited_by) == (target, "q", "refusals")
+    assert shown.reason == "returned: no queue of the remote broker takes it"
     assert edge.total_with_delayed == 1
     classic.declare()
     eventually("the messages", lambda: edge.total_with_delayed, equals(0))
-    taken(classic, 1, 0)
+    assert classic.ids == [0]

@@ -1,6 +1,5 @@
 """Rejection at the edge is forwarded to a real RabbitMQ, over kills and cuts of links (L28)."""
 
-import signal
 from functools import partial
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from ackq.client import Admin
 from ackq.errors import QueueNotFoundError
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually
-from tests.wire.links.test_inbound import events, inbound, info
+from tests.wire.links.conftest import events, eventually, info
 
 COUNT = 30
 REJECTED = [*range(0, COUNT, 3)]
@@ -25,11 +23,17 @@ def dead(queue_of, rabbit):
     return queue
 
 
-def linked(links, rabbit, edge, **keys):
-    """A link with on-reject=there, once it has delivered all messages."""
-    link = inbound(links, rabbit, edge, **{"on_reject": "there", "dead_letters": True, **keys})
-    eventually("the messages", lambda: edge.ready, equals(COUNT))
-    return link
+@pytest.fixture
+def delivered(inbound, edge):
+    """Returns a function that publishes, and starts a link, by default with on-reject=there."""
+
+    def start(rabbit, **keys):
+        rabbit.publish(range(COUNT))
+        link = inbound(rabbit, **{"on_reject": "there", "dead_letters": True, **keys})
+        eventually("the messages", lambda: edge.ready, equals(COUNT))
+        return link
+
+    return start
 
 
 def dead_here(edge):
@@ -51,10 +55,9 @@ def proven_dead(dead):
     return sorted(int(properties.message_id) for properties, _ in taken)
 
 
-def test_there(rabbit, dead, edge, links):
+def test_there(rabbit, dead, edge, delivered):
     """L28: a rejected message is a remote dead letter with cause `rejected`, not a local one."""
-    rabbit.publish(range(COUNT))
-    link = linked(links, rabbit, edge)
+    link = delivered(rabbit)
     edge.settle(COUNT, REJECTED, OTHERS)
     assert proven_dead(dead) == REJECTED
     assert link.stop() == 0
@@ -65,29 +68,9 @@ def test_there(rabbit, dead, edge, links):
     assert "messages rejected at the local broker are rejected at the remote one" in link.log
 
 
-def test_a_kill_between_the_permit_and_the_rejection(rabbit, dead, edge, links):
-    """L10, L11, L28: a rejection on disk at the edge is forwarded after a kill of the link."""
-    rabbit.publish(range(COUNT))
-    link = linked(links, rabbit, edge)
-    link._process.send_signal(signal.SIGSTOP)  # it no longer reads permits
-    edge.settle(COUNT, REJECTED)
-    eventually("the rejections", lambda: info(edge).rejected, equals(len(REJECTED)))
-    link.kill()
-    eventually("the remote messages", lambda: rabbit.ready, equals(COUNT))
-    assert dead.ready == 0
-    link.start()
-    assert proven_dead(dead) == REJECTED
-    assert info(edge).matched_settled == len(REJECTED)
-    assert link.stop() == 0
-    assert sorted(edge.ids) == OTHERS
-    eventually("the remote messages", lambda: rabbit.ready, equals(len(OTHERS)))
-    assert dead_here(edge) == 0
-
-
-def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, links):
+def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, delivered):
     """L11, L28: a message rejected while no link runs is rejected at redelivery, by `discard`."""
-    classic.publish(range(COUNT))
-    link = linked(links, classic, edge, on_reject="discard", dead_letters=False)
+    link = delivered(classic, on_reject="discard", dead_letters=False)
     link.kill()
     edge.settle(COUNT, REJECTED)
     eventually("the remote messages", lambda: classic.ready, equals(COUNT))
@@ -99,25 +82,12 @@ def test_rejected_while_nobody_runs_the_link(classic, rabbitmq_dialect, edge, li
     assert dead_here(edge) == 0
 
 
-def test_here(rabbit, dead, edge, links):
+def test_here(rabbit, dead, edge, delivered):
     """L28: with on-reject=here a rejected message is acknowledged, and not rejected remotely."""
-    rabbit.publish(range(COUNT))
-    link = linked(links, rabbit, edge, on_reject="here")
+    link = delivered(rabbit, on_reject="here")
     edge.settle(COUNT, REJECTED)
     eventually("the permits", lambda: info(edge).permitted, equals(len(REJECTED)))
     assert link.stop() == 0
     eventually("the remote messages", lambda: rabbit.ready, equals(len(OTHERS)))
     assert dead.ready == 0
     assert info(edge).rejected == 0
-
-
-def test_what_cannot_be_known(classic, edge, links):
-    """L28: where dead-lettering is unknown a warning names the queue and the way to learn it."""
-    classic.publish([0])
-    link = inbound(links, classic, edge, on_reject="there")
-    eventually("the messages", lambda: edge.ready, equals(1))
-    (warning,) = events(link, "rejections")
-    assert warning["level"] == "warning"
-    assert classic.queue in warning["message"]
-    assert "management" in warning["message"]
-    assert link.stop() == 0

@@ -2,12 +2,9 @@
 
 import asyncio
 
-import pytest
-
 from ackq_link.adapter import Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.source import QueueSource
-from ackq_link.keys import fingerprints
 from tests.eventually import equals, eventually_async
 from tests.wire.links.conftest import WAIT_S
 
@@ -24,52 +21,16 @@ def RUN(test):  # noqa: N802 - runs this module's coroutines
 
 
 async def taken(subscription, count):
-    """Receives batches of this number of messages in total."""
-    batches, rows = [], 0
+    """Receives this number of messages."""
+    rows = 0
     while rows < count:
-        batches.append(await subscription.deliver())
-        rows += batches[-1].rows.num_rows
+        rows += (await subscription.deliver()).rows.num_rows
     assert rows == count
-    return batches
 
 
 async def gone(rabbit, count):
     """Waits until RabbitMQ has this number of ready messages, without a consumer."""
     await eventually_async("the queue", lambda: rabbit.ready, equals(count), within_s=WAIT_S)
-
-
-async def test_any_order(rabbit):
-    """L12: messages acknowledged out of order are removed, the others redelivered in order."""
-    rabbit.publish(range(10))
-    subscription = await source_of(rabbit).subscribe()
-    await taken(subscription, 10)
-    for first, last in [(7, 8), (3, 4), (1, 1)]:
-        subscription.settle(first, last)
-    await subscription.close()
-    await gone(rabbit, 5)
-    subscription = await source_of(rabbit).subscribe()
-    again = await taken(subscription, 5)
-    bodies = [body for each in again for body in each.rows.column("body").to_pylist()]
-    assert bodies == [b"1", b"4", b"5", b"8", b"9"]
-    assert all(flag for each in again for flag in each.redelivered)
-    await subscription.close()
-
-
-async def test_redelivery_changes_no_row(rabbit):
-    """L3, L16: redelivery does not change fingerprints; quorum queues count deliveries apart."""
-    rabbit.publish(range(3), headers={"a": "b", "n": 1}, timestamp=1_700_000_000)
-    prints, counts = [], []
-    for _ in range(3):
-        subscription = await source_of(rabbit).subscribe()
-        batches = await taken(subscription, 3)
-        prints.append([each for batch in batches for each in fingerprints(batch.rows)])
-        counts.append([each for batch in batches for each in batch.delivery_counts])
-        await subscription.close(requeue=True)
-        await gone(rabbit, 3)
-    assert prints[0] == prints[1] == prints[2]
-    assert len(set(prints[0])) == 3
-    quorum = rabbit.kind == "quorum"
-    assert counts == ([[], [1, 1, 1], [2, 2, 2]] if quorum else [[], [], []])
 
 
 async def test_credit_proves(rabbit):
@@ -110,22 +71,6 @@ async def test_the_window_in_bytes(rabbit):
     assert subscription.proven >= count - 100
     await subscription.close()
     await gone(rabbit, 0)
-
-
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-async def test_a_rejection(queue_of, kind):
-    """L13: a rejected delivery goes to RabbitMQ's dead-letter exchange."""
-    dead = queue_of()
-    letters = {"dead_letter_exchange": "", "dead_letter_routing_key": dead.queue}
-    rabbit = queue_of(kind, **letters)
-    rabbit.publish([0, 1])
-    subscription = await source_of(rabbit).subscribe()
-    await taken(subscription, 2)
-    subscription.reject(2, 2)
-    subscription.settle(1, 1)
-    await subscription.close()
-    await gone(rabbit, 0)
-    await gone(dead, 1)
 
 
 async def test_what_is_learnt(rabbit):

@@ -24,6 +24,12 @@ SYSTEMD = shutil.which("systemd-analyze")
 VERSIONS = ("1.30", "1.34")
 
 
+def said(text, word):
+    """What a file says on the line that begins with this word."""
+    (line,) = [line for line in text.splitlines() if line.startswith(word)]
+    return line.removeprefix(word)
+
+
 def known(environment):
     """The settings that environment variables make; asserts that all are known."""
     assert set(environment) <= {variable(name) for name in OPTIONS}
@@ -44,7 +50,7 @@ def test_systemd_finds_no_fault(tmp_path):
 
 def test_the_unit_starts_a_broker():
     """O1, O3: the unit starts a broker with valid options, in directories that systemd makes."""
-    command = shlex.split(re.search(r"^ExecStart=(.+)$", UNIT, re.MULTILINE)[1])
+    command = shlex.split(said(UNIT, "ExecStart="))
     assert command[1:] == ["serve", "--config", "/etc/ackq/broker.toml"]
     found = settings({"config": str(DEPLOY / "broker.toml")}, {}).options
     made = {"/var/lib/ackq": "StateDirectory=ackq", "/run/ackq": "RuntimeDirectory=ackq"}
@@ -70,10 +76,8 @@ def test_the_container_starts_a_broker():
     (listen,) = found.listen
     assert last["EXPOSE"].split() == [str(listen.port), str(found.http.port)]
     assert str(found.data).startswith(last["VOLUME"] + "/")
-    secrets = ("users.toml", "tls.crt", "tls.key")
-    assert tuple(map(str, (found.users, found.tls_cert, found.tls_key))) == tuple(
-        f"/etc/ackq/{name}" for name in secrets
-    )
+    secrets = [str(path) for path in (found.users, found.tls_cert, found.tls_key)]
+    assert secrets == [f"/etc/ackq/{name}" for name in ("users.toml", "tls.crt", "tls.key")]
     mounts = OBJECTS[1]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
     assert {"name": "secret", "mountPath": "/etc/ackq", "readOnly": True} in mounts
     assert (last["ENTRYPOINT"], last["CMD"]) == ('["ackq-broker"]', '["serve"]')
@@ -98,22 +102,14 @@ def test_kubernetes_starts_a_broker():
     assert (spec["serviceName"], spec["replicas"]) == (service["metadata"]["name"], 1)
     ports = {each["name"]: each["containerPort"] for each in broker["ports"]}
     assert {each["targetPort"]: each["port"] for each in service["spec"]["ports"]} == ports
-    assert (
-        " ".join(map(str, ports.values()))
-        in re.search(r"^EXPOSE (.+)$", CONTAINER, re.MULTILINE)[1]
-    )
-    probes = {
-        name: broker[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")
-    }
-    assert {(each["port"], each["scheme"]) for each in probes.values()} == {("http", "HTTPS")}
-    assert [each["path"] for each in probes.values()] == ["/readyz", "/readyz", "/livez"]
+    assert " ".join(map(str, ports.values())) in said(CONTAINER, "EXPOSE ")
+    probes = [broker[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
+    assert {(each["port"], each["scheme"]) for each in probes} == {("http", "HTTPS")}
+    assert [each["path"] for each in probes] == ["/readyz", "/readyz", "/livez"]
     volumes = {each["name"] for each in pod["volumes"]}
     volumes |= {each["metadata"]["name"] for each in spec["volumeClaimTemplates"]}
     assert {each["name"] for each in broker["volumeMounts"]} == volumes
-    assert (
-        str(pod["securityContext"]["runAsUser"])
-        == re.search(r"^USER (.+)$", CONTAINER, re.MULTILINE)[1]
-    )
+    assert str(pod["securityContext"]["runAsUser"]) == said(CONTAINER, "USER ")
     found = known({each["name"]: each["value"] for each in broker["env"]})
     (claim,) = spec["volumeClaimTemplates"]
     assert size(claim["spec"]["resources"]["requests"]["storage"]) > 10 * reserve(found)

@@ -26,9 +26,9 @@ def drain(endpoint, *options):
     return done.exit_code, done.stdout
 
 
-def opens(client, **opening):
+def opens(client):
     """Opens a publisher."""
-    with client.publisher(**opening):
+    with client.publisher():
         pass
 
 

@@ -1,10 +1,9 @@
 """An internal failure ends the broker without an answer, with a traceback and an exit status."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -27,13 +26,8 @@ def change_for_ever(client):
         client.delete("r")
 
 
-class Failing(NamedTuple):
+class Failing(SimpleNamespace):
     """A broker process that fails in one function once the file `armed` exists."""
-
-    process: subprocess.Popen
-    endpoint: str
-    data: Path
-    armed: Path
 
     def check_failed(self):
         """Waits for the end of the process, which has told why in its log."""
@@ -48,8 +42,9 @@ def failing(tmp_path, request):
     data, armed = tmp_path / "data", tmp_path / "armed"
     path = os.pathsep.join([str(FAULTS), *filter(None, sys.path)])
     fault = {"PYTHONPATH": path, "ACKQ_FAIL_AT": request.param, "ACKQ_FAIL_FILE": str(armed)}
-    with serving(data, *ANYWHERE, **fault) as (process, (endpoint,), _):
-        yield Failing(process, endpoint, data, armed)
+    with serving(data, *ANYWHERE, **fault) as (process, (endpoint,), _), Client(endpoint) as client:
+        client.declare()
+        yield Failing(process=process, client=client, data=data, armed=armed)
 
 
 @pytest.mark.parametrize(
@@ -62,17 +57,15 @@ def test_a_failure_in_a_decision_ends_the_process(failing):
     repeated; earlier confirmed messages exist after the restart.
     """
     identity = b"p" * 16
-    with Client(failing.endpoint) as client:
-        client.declare()
-        with client.publisher(identity) as stream:
-            stream.publish(1, b"a", routing_key="q")
-            assert stream.confirmed(1) == {1}
-            failing.armed.touch()
-            stream.publish(2, b"b", routing_key="q")
-            with pytest.raises(grpc.RpcError) as failed:
-                stream.confirmed(1)
-            # A disconnect, not an answer of the broker.
-            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    with failing.client.publisher(identity) as stream:
+        stream.publish(1, b"a", routing_key="q")
+        assert stream.confirmed(1) == {1}
+        failing.armed.touch()
+        stream.publish(2, b"b", routing_key="q")
+        with pytest.raises(grpc.RpcError) as failed:
+            stream.confirmed(1)
+        # A disconnect, not an answer of the broker.
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
     failing.check_failed()
     with (
         ackq_broker.embedded(failing.data) as again,
@@ -97,12 +90,10 @@ def test_a_failure_in_a_decision_ends_the_process(failing):
 )
 def test_a_failure_in_the_background_ends_the_process(failing):
     """I2, I6: a failed timer or background task ends the process, which would else look sound."""
-    with Client(failing.endpoint) as client:
-        client.declare()
-        client.publish(b"a")
-        failing.armed.touch()
-        with pytest.raises(grpc.RpcError):
-            change_for_ever(client)
+    failing.client.publish(b"a")
+    failing.armed.touch()
+    with pytest.raises(grpc.RpcError):
+        change_for_ever(failing.client)
     failing.check_failed()
     with ackq_broker.embedded(failing.data) as again, Client(again.endpoint) as client:
         assert client.browse()[0] == [b"a"]

@@ -42,37 +42,22 @@ with Client(sys.argv[1]) as client:
 
 def test_a_stage_of_a_vanished_client_gives_its_room_back(tmp_path, monkeypatch):
     """K3: the stage of a client that vanished without closing its connection is dropped."""
-    waits = (
-        "grpc.keepalive_time_ms",
-        "grpc.keepalive_timeout_ms",
-        "grpc.http2.ping_timeout_ms",
-    )
+    waits = [f"grpc.{name}_ms" for name in ("keepalive_timeout", "http2.ping_timeout")]
     asked = dict(server._OPTIONS)
-    assert all(asked[name] == limits.HEARTBEAT_MS for name in waits)
+    assert all(asked[name] == limits.HEARTBEAT_MS for name in [*waits, "grpc.keepalive_time_ms"])
     # Fast to ping, and slow enough to give up that no live client on a busy machine is lost.
     quick = asked | dict.fromkeys(waits, 4000) | {"grpc.keepalive_time_ms": 1000}
     monkeypatch.setattr(server, "_OPTIONS", tuple(quick.items()))
-
-    def vanish(endpoint):
-        with (
-            Client(endpoint) as client,
-            subprocess.Popen(
-                [sys.executable, "-c", VANISHING, endpoint],
-                stdout=subprocess.PIPE,
-                env=environment(),
-            ) as vanishing,
-        ):
-            client.declare()
+    with broker_here(tmp_path) as endpoint, Client(endpoint) as client:
+        client.declare()
+        program = [sys.executable, "-c", VANISHING, endpoint]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment()) as vanishing:
             assert vanishing.stdout.readline() == b"stored\n"
-            staged = client.queue().staged
+            assert client.queue().staged == 1
             # Like a host that lost its network: the connection stays open, and nobody answers.
             vanishing.send_signal(signal.SIGSTOP)
             eventually("the stage's end", lambda: not client.queue().staged)
             vanishing.kill()
-        return staged
-
-    with broker_here(tmp_path) as endpoint:
-        assert vanish(endpoint) == 1
 
 
 def test_a_client_that_only_waits_goes_on_asking(broker, monkeypatch):

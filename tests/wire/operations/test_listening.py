@@ -46,16 +46,6 @@ def test_the_socket_of_a_broker_that_was_killed(tmp_path):
         assert admin.queues() == []
 
 
-def test_options_of_the_environment_and_a_file(tmp_path):
-    """O1: a broker starts with options from the environment and a file alone."""
-    config = tmp_path / "broker.toml"
-    config.write_text(f'listen = "unix:{tmp_path}/s"\nmemory-limit = "512MiB"\n')
-    with serving(tmp_path / "data", ACKQ_BROKER_CONFIG=str(config)) as (_, (local,), _):
-        assert local == f"unix:{tmp_path}/s"
-        with Admin(local) as admin:
-            assert admin.info().memory_limit_bytes == 512 << 20
-
-
 def test_a_hangup_does_not_end_the_broker(tmp_path):
     """O3: SIGHUP reloads what can change and logs it; an invalid file changes nothing."""
     config = tmp_path / "broker.toml"

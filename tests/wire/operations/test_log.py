@@ -22,12 +22,18 @@ def broker(tmp_path):
 
 
 def test_the_life_of_a_broker(broker):
-    """M3: start, sessions, operators' acts and stop are one log line each, with an event name."""
+    """M3: start, sessions, operators' acts and stop are one log line each, with an event name.
+
+    Publishes and deliveries have none.
+    """
     alice, bob = holder("alice"), holder("bob")
     with Client(broker.endpoint) as client:
         client.declare("dead")
         client.declare("q", dead_letter_queue="dead")
         client.publish(b"a", b"b")
+        with client.consume() as channel:
+            channel.pull()
+            channel.settled(channel.settle(1, consuming_pb2.OUTCOME_RELEASED))
         incarnation, _ = client.open(alice)
         client.settle_session(consuming_pb2.OUTCOME_REJECTED, (1, 1), fence=True)
         client.advance(bob, incarnation=incarnation)
@@ -43,21 +49,6 @@ def test_the_life_of_a_broker(broker):
     ]
     assert [line["event"] for line in found if line["level"] == "debug"] == ["snapshot"]
     attached = [line for line in found if line["event"] == "session_attached"]
-    assert [(line["session"], line["application"]) for line in attached] == [
-        ("s", "alice"),
-        ("s", "bob"),
-    ]
+    assert [line["application"] for line in attached] == ["alice", "bob"]
     (dead,) = (line for line in found if line["event"] == "dead_letters")
     assert dead["rejected"] == 1
-
-
-def test_what_happens_for_each_message_has_no_line(broker):
-    """M3: publishes and deliveries have no log lines."""
-    with Client(broker.endpoint) as client:
-        client.declare()
-        before = len(lines(broker))
-        for _ in range(20):
-            client.publish(b"a")
-        with client.consume() as channel:
-            channel.pull(20)
-    assert len(lines(broker)) == before

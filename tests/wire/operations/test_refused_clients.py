@@ -3,12 +3,9 @@
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
-import grpc
 import pytest
 
 from ackq import errors
@@ -20,11 +17,10 @@ from ackq.client import (
     Security,
     StageWriter,
     close_channels,
-    grpc_channel,
     wait_ready,
 )
 from ackq_broker import embedded
-from tests.eventually import SOON_S, eventually
+from tests.eventually import SOON_S
 from tests.fakes import machine
 from tests.fakes.certificates import Authority
 from tests.fakes.secured import secured_broker
@@ -39,44 +35,18 @@ def brokers(tmp_path_factory):
 
     `strange` is an unrelated authority, `patient` the environment of a command.
     """
-    kinds = {
-        "secured": {},
-        "mutual": {"mutual": True},
-        "elsewhere": {"names": ("broker.example",)},
-    }
     with ExitStack() as stack:
-        found = {
-            name: stack.enter_context(secured_broker(tmp_path_factory.mktemp(name), **given))
-            for name, given in kinds.items()
-        }
+        secured = secured_broker(tmp_path_factory.mktemp("secured"))
+        found = {"secured": stack.enter_context(secured)}
         found["plain"] = stack.enter_context(
             embedded(tmp_path_factory.mktemp("plain") / "data", sync=False)
         )
-        found["expired"] = stack.enter_context(expired(tmp_path_factory.mktemp("expired")))
         found["strange"] = Authority(tmp_path_factory.mktemp("strange"))
         # A command that would retry for longer than a test waits for it.
         folder = tmp_path_factory.mktemp("patient")
         found["patient"] = machine.with_limits(folder, {"RETRY_TOTAL_MS": 3_600_000})
         yield found
         close_channels()
-
-
-class Expired(NamedTuple):
-    endpoint: str
-    authority: Authority
-
-
-@contextmanager
-def expired(folder):
-    """A gRPC server with an expired certificate, with which the broker would not start."""
-    authority = Authority(folder)
-    identity = authority.issue("localhost", from_day=-2, to_day=-1)
-    pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
-    server = grpc.server(ThreadPoolExecutor(1))
-    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
-    server.start()
-    yield Expired(f"localhost:{port}", authority)
-    server.stop(0).wait()
 
 
 def ackq(*arguments, **env):
@@ -136,12 +106,8 @@ def test_the_readme_gets_in(brokers):
     ("name", "env", "line"),
     [
         ("secured", {"ACKQ_CA": "strange"}, "from none of the authorities that this client trusts"),
-        ("secured", {"ACKQ_TLS": "1"}, "from none of the authorities that this client trusts"),
-        ("expired", {"ACKQ_CA": "own"}, "The certificate of the broker at HERE has expired. Renew"),
-        ("elsewhere", {"ACKQ_CA": "own"}, "is for 'broker.example', not for 'localhost'. Connect"),
         ("secured", {}, "The broker at HERE wants TLS, and this client speaks plain text. Turn"),
         ("plain", {"ACKQ_TLS": "1"}, "The broker at HERE speaks plain text, and this client wants"),
-        ("mutual", {"ACKQ_CA": "own"}, "HERE wants a certificate of its clients (mutual TLS), and"),
         ("secured", {"ACKQ_CA": "own"}, "The broker at HERE wants a token, and this client has"),
         ("secured", {"ACKQ_CA": "own", "ACKQ_TOKEN": "wr0ng"}, "does not know the token of this"),
     ],
@@ -154,21 +120,6 @@ def test_a_refused_command_says_one_line(brokers, name, env, line):
     said = told(brokers, name, **env)
     assert line in said
     assert "wr0ng" not in said
-
-
-def test_a_missing_permission_is_named(brokers):
-    """A3, A9: a missing permission is named in one line by the command."""
-    secured = brokers["secured"]
-    secured.add("reader", role="none", read="orders")
-    with Admin(secured.endpoint, security=secured.security()) as admin:
-        admin.declare_queue("orders")
-    trusting = {"ACKQ_CA": secured.authority.ca, "ACKQ_ENDPOINT": secured.endpoint}
-    reader = {**trusting, "ACKQ_TOKEN_FILE": str(secured.folder / "reader.token")}
-    eventually("the user", lambda: ackq("queue", "show", "orders", **reader)[0] == 0)
-    status, _, err = ackq("queue", "declare", "other", **reader)
-    assert status != 0
-    assert "does not have configure on queue 'other'" in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["TLS", "token"])
@@ -203,20 +154,4 @@ def test_a_restart_is_waited_for(tmp_path):
                 answer.result(timeout=60)
             wait_ready(secured.endpoint, 60, security=security)
             assert admin.queue("q").ready == 2
-    close_channels()
-
-
-def test_a_rotated_token_needs_no_new_connection(tmp_path):
-    """A1, A9: a rotated token is used on the same connection, while both are valid for a time."""
-    with secured_broker(tmp_path, token="old") as secured:
-        security = secured.security()
-        with Admin(secured.endpoint, security=security) as admin:
-            connection = grpc_channel(secured.endpoint, security)
-            secured.add("all", token="old", also="new")
-            eventually("the new token", lambda: secured.knows("new"))
-            admin.declare_queue("q")
-            secured.add("all", token="new")
-            eventually("the old token's end", lambda: not secured.knows("old"))
-            assert admin.queue("q").ready == 0
-            assert grpc_channel(secured.endpoint, security) is connection
     close_channels()

@@ -16,7 +16,6 @@ from ackq.client import (
     TransactionalPublisher,
     commit_batch,
     holder,
-    wait_ready,
 )
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
@@ -105,17 +104,6 @@ def test_returns_that_were_lost_with_the_answer_to_a_commit(broker, admin, relay
             with pytest.raises(errors.UnroutableError, match=r"in no queue \(1 of 2\)"):
                 committed.result(SOON_S)
     assert bodies(admin) == [b"opens the stream", b"good"]
-
-
-@BOTH
-def test_idle_publisher_survives_a_restart(broker, admin, kind):
-    """P10: a cut while idle fails nothing; the next publish opens a new stream."""
-    with kind(broker.endpoint, routing_key="orders") as out:
-        out.publish(b"before").result(SOON_S)
-        broker.stop()
-        broker.restart()
-        assert out.publish(b"after").result(SOON_S).number == 2
-    assert bodies(admin) == [b"before", b"after"]
 
 
 def test_killed_broker_commits_all_or_nothing(broker, admin):
@@ -258,7 +246,3 @@ def test_fetch_outlives_a_killed_broker(broker, admin, own):
         assert not any(batch.column(1).to_pylist())
     assert tags == list(range(1, 20_001))
     assert admin.queue("orders").unacked == 20_000
-
-
-def test_wait_ready_sees_the_broker(broker):
-    wait_ready(broker.endpoint, SOON_S)

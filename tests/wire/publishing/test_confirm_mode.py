@@ -5,11 +5,10 @@ import time
 
 import pytest
 
-from ackq.client import Publisher
 from tests.eventually import eventually
 from tests.wire.bench import refused_as, taken
 from tests.wire.brokers.dialect import Message, Mode, Outcome, Refused
-from tests.wire.brokers.streams import TIMEOUT_S, Blocked, Confirm, Return, Unblocked
+from tests.wire.brokers.streams import Blocked, Confirm, Return, Unblocked
 
 # --- P1: modes ---
 
@@ -26,26 +25,6 @@ def test_a_publisher_has_one_mode(bench, mode):
         publisher.commit()
     with refused_as("precondition_failed"):
         publisher.ask_for(other)
-
-
-@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
-def test_the_mode_outlives_the_broker(ackq, mode):
-    """P1: a publisher has its mode after a kill -9 too."""
-    (other,) = set(Mode) - {mode}
-    publisher = ackq.publisher(mode)
-    ackq.broker.crash()
-    with refused_as("precondition_failed", "wrong_mode"):
-        ackq.publisher(other, identity=publisher.identity, resume=True)
-    ackq.publisher(mode, identity=publisher.identity, resume=True)
-
-
-def test_commit_in_confirm_mode(ackq):
-    """P1: a commit on a stream in confirm mode closes it, and confirmed messages stay."""
-    queue, publisher = ackq.queue(), ackq.publisher()
-    publisher.publish_and_wait(queue, b"x")
-    with refused_as("precondition_failed", "wrong_mode"):
-        publisher.commit()
-    assert ackq.drain(queue) == [b"x"]
 
 
 # --- P2, P3: numbers and answers ---
@@ -202,19 +181,6 @@ def test_nacked_is_in_no_queue(bench):
     bench.expect("copies in the queue that had room", bench.ready(room), 0)
 
 
-# --- P9: many unconfirmed ---
-
-
-def test_the_client_tells_per_message(ackq):
-    """P9: whatever the broker's confirms cover, the client reports each message separately."""
-    queue = ackq.queue()
-    with Publisher(ackq.broker.endpoint, routing_key=queue) as publisher:
-        futures = [publisher.publish(b"x", persistent=n % 3 != 0) for n in range(5_000)]
-        numbers = [future.result(TIMEOUT_S).number for future in futures]
-    assert sorted(numbers) == list(range(1, 5_001))
-    assert ackq.ready(queue) == 5_000
-
-
 # --- P10: retransmission ---
 
 
@@ -303,18 +269,6 @@ def test_forgotten_publisher(ackq, mode):
         ackq.publisher(mode, identity=secrets.token_bytes(16), resume=True)
 
 
-def test_second_stream_fences_the_first(ackq):
-    """P10: a second live stream of a publisher ends the first."""
-    queue, first = ackq.queue(), ackq.publisher()
-    first.publish_and_wait(queue, b"a")
-    second = ackq.publisher(identity=first.identity, resume=True)
-    fenced = first.answers.wait_end()
-    assert (fenced.condition, fenced.code) == ("aborted", "fenced")
-    assert fenced.fields["publisher"] == first.identity.hex()
-    second.send(2, Message(queue, b"b"))
-    assert second.answers.all().confirmed == {2}
-
-
 def test_probe_names_what_is_missing(ackq):
     """P10: a probe is answered with the numbers that the broker never received."""
     queue, publisher = ackq.queue(), ackq.publisher()
@@ -328,16 +282,6 @@ def test_probe_names_what_is_missing(ackq):
 
 
 # --- P11: when confirms come ---
-
-
-def test_confirms_come_at_a_third_of_the_window(ackq):
-    """P11: at a third of the window unconfirmed, confirms do not wait for the delay of 1 s."""
-    queue = ackq.queue()
-    publisher = ackq.publisher(window_messages=30)
-    started = time.monotonic()
-    for _ in range(60):
-        publisher.publish_and_wait(queue, *[b"x"] * 10)
-    assert time.monotonic() - started < 30
 
 
 def test_ack_immediately(bench):
@@ -360,18 +304,6 @@ def test_delivery_mode_per_message(bench):
     assert publisher.answers.confirmed == {1, 2, 3}
     deliveries = bench.channel().get(queue, 3)
     assert [delivery.persistent for delivery in deliveries] == [True, False, True]
-
-
-def test_order_does_not_depend_on_the_mode(bench):
-    """P12: messages of a publisher are in the order published, whatever their modes."""
-    queue, publisher = bench.queue(), bench.publisher()
-    modes = [True, False, False, True, False, True]
-    publisher.publish_all(
-        *(Message(queue, b"%d" % n, persistent=mode) for n, mode in enumerate(modes))
-    )
-    publisher.answers.all()
-    order = [int(body) for body in bench.drain(queue)]
-    bench.expect("order of persistent and transient messages", order, [0, 1, 2, 3, 4, 5])
 
 
 # --- P14: flow control ---
@@ -398,17 +330,3 @@ def test_blocked(bench):
     answers = publisher.answers.all()
     assert after in answers.confirmed
     bench.expect("a publish while blocked is nacked", during in answers.nacked, by_rule=True)
-
-
-def test_the_client_keeps_its_window(ackq):
-    """P14: a client never has more unconfirmed messages than its window."""
-    queue, connection = ackq.queue(), ackq.connect()
-    with Publisher(connection.relay.endpoint, routing_key=queue, window_messages=10) as publisher:
-        publisher.publish(b"first").result(TIMEOUT_S)
-        most = 0
-        for _ in range(200):
-            publisher.publish(b"x")
-            most = max(most, publisher.unconfirmed)
-        publisher.flush(TIMEOUT_S)
-    assert 0 < most <= 10
-    assert ackq.ready(queue) == 201

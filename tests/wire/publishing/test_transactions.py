@@ -51,19 +51,6 @@ def test_a_stream_that_ends_commits_nothing(bench, end):
     assert bench.drain(queue) == [b"committed", b"later"]
 
 
-def test_mandatory_in_a_transaction(bench):
-    """P13, P7: an unroutable mandatory message is returned before the commit is answered."""
-    queue, publisher = bench.queue(), bench.publisher(Mode.TRANSACTION)
-    publisher.publish(bench.name("nowhere"), b"lost", mandatory=True)
-    publisher.publish(queue, b"kept", mandatory=True)
-    publisher.commit()
-    assert [type(event) for event in publisher.answers.seen] == [Return, Finished]
-    returned = publisher.answers.returned.items()
-    assert [(number, event.body) for number, event in returned] == [(1, b"lost")]
-    bench.wait_ready(queue, 1)
-    assert bench.drain(queue) == [b"kept"]
-
-
 def test_transaction_routes_at_its_commit(bench):
     """P13, P7: a transaction no larger than a frame is routed by the bindings at its commit."""
     exchange, queue = bench.exchange("fanout"), bench.queue()

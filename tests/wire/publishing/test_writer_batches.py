@@ -93,13 +93,6 @@ def test_a_replay_into_a_full_queue(client, writer):
     assert client.browse()[0] == [b"a"]
 
 
-def test_a_lower_batch_is_refused(client, writer):
-    """K3: a batch below the last committed one is an error."""
-    client.commit(staged(client, b"a", writer=writer, batch_id=5), writer=writer, batch_id=5)
-    lower = {"writer": writer, "batch_id": 4}
-    refused_with_status(errors.BatchOrderError, "FAILED_PRECONDITION", client.commit, **lower)
-
-
 @pytest.mark.parametrize("cut", [False, True], ids=["unsealed", "cut"])
 def test_an_upload_that_does_not_end_leaves_nothing(client, writer, cut):
     """K3: an upload without a seal, or of a killed task, is dropped; the first gets an error."""
@@ -131,23 +124,6 @@ def test_a_commit_with_other_counts_shows_nothing(client, writer, counts):
         writer=writer,
     )
     assert client.queue().ready == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "kind"),
-    [
-        ({"seal": (2, SIZE)}, errors.StageMismatchError),
-        ({"mandatory": True, "queue": "nowhere"}, errors.UnroutableError),
-        ({"stage_id": b"short"}, errors.InvalidArgumentError),
-        ({"writer": ""}, errors.InvalidArgumentError),
-    ],
-    ids=["a seal with other counts", "an unroutable row", "a short id", "no writer"],
-)
-def test_stages_that_are_refused(client, writer, fields, kind):
-    """K3, P7: a stage has a writer, an id of 16 bytes, its counts, and routes if mandatory."""
-    stage = {"stage_id": secrets.token_bytes(16), "writer": writer, "seal": (1, SIZE), **fields}
-    refused_with(kind, client.stage, [b"a"], **stage)
-    assert client.queue().staged == 0
 
 
 def test_abort_drops_stages_and_never_uncommits(client, writer):

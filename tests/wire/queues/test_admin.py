@@ -2,14 +2,9 @@
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from ackq import __version__, errors
+from ackq import errors
 from ackq.v1 import admin_pb2
-from tests.fakes.raw_client import (
-    TIMEOUT_S,
-    reflected,
-    refused_with,
-    refused_with_status,
-)
+from tests.fakes.raw_client import TIMEOUT_S, reflected, refused_with, refused_with_status
 
 SERVICES = ("Admin", "Consuming", "Links", "Publishing", "Sessions")
 
@@ -25,31 +20,6 @@ def test_declarations(client):
     refused_with_status(errors.QueueNotFoundError, "NOT_FOUND", client.admin.DeclareQueue, request)
     request = admin_pb2.DeclareExchangeRequest(exchange="x")
     refused_with(errors.InvalidArgumentError, client.admin.DeclareExchange, request)
-
-
-def test_plan_browse(client):
-    """Q5: the chunks of a browse plan cover the queue exactly once."""
-    client.publish(b"a", b"b")
-    client.publish(b"c")
-    request = admin_pb2.PlanBrowseRequest(queue="q")
-    chunks = client.admin.PlanBrowse(request, timeout=TIMEOUT_S).chunks
-    found = [
-        body
-        for chunk in chunks
-        for body in client.browse(
-            first_position=chunk.first_position, last_position=chunk.last_position
-        )[0]
-    ]
-    assert found == [b"a", b"b", b"c"]
-    assert sum(chunk.messages for chunk in chunks) == 3
-
-
-def test_server_info(client):
-    """Q8: `ServerInfo` has the broker's history, and the sequence that is on disk."""
-    info = client.admin.ServerInfo(admin_pb2.ServerInfoRequest(), timeout=TIMEOUT_S)
-    assert (info.version, info.sync_mode, len(info.history_id)) == (__version__, "fdatasync", 32)
-    assert info.synced >= info.sequence > 0
-    assert (info.history_cause, info.held_back) == ("", 0)
 
 
 def test_bytes_that_are_no_request(client):

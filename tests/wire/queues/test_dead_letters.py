@@ -1,67 +1,12 @@
 """Dead letters, expiry and redrive over the wire, against a real broker process."""
 
-import time
-
-import pytest
-
-from ackq.v1 import admin_pb2
 from tests.eventually import equals, eventually
-from tests.fakes.blocks import rows
-from tests.fakes.raw_client import TIMEOUT_S, holder, restarted
+from tests.fakes.raw_client import restarted
 from tests.wire.consuming.test_stream import FAILED, REJECTED
 
 
 def headers(delivered):
     return dict(delivered.row["headers"])
-
-
-@pytest.fixture
-def dead(client):
-    """The shared client, with queue `work`, whose dead letters go to `dead` after two failures."""
-    client.declare("dead")
-    client.declare("work", dead_letter_queue="dead", delivery_limit=1)
-    return client
-
-
-@pytest.mark.parametrize(
-    ("reasons", "said"), [(("", ""), "delivery_limit"), (("first", "last"), "last")]
-)
-def test_one_failure_too_many(dead, reasons, said):
-    """C13: a FAILED over the limit dead-letters, with its reason or else the cause as reason."""
-    dead.publish(b"a", queue="work")
-    with dead.consume() as channel:
-        channel.subscribe(queue="work")
-        for reason in reasons:
-            (delivered,) = channel.deliveries(1)
-            channel.settled(channel.settle(delivered.tag, FAILED, reason=reason))
-        channel.get(queue="dead")
-        told = headers(*channel.deliveries(1))
-        assert (told["ackq-dead-cause"], told["ackq-dead-reason"]) == ("delivery_limit", said)
-        assert told["ackq-dead-deliveries"] == "2"
-
-
-def test_browse_and_fetch_show_provenance(dead):
-    """C13: browse and fetch show a dead letter's origin in its headers."""
-    dead.publish(b"a", queue="work")
-    with dead.consume() as channel:
-        channel.get(queue="work")
-        channel.deliveries(1)
-        channel.settled(channel.settle(1, REJECTED))
-    (browsed,) = dead.admin.Browse(admin_pb2.BrowseRequest(queue="dead"), timeout=TIMEOUT_S)
-    _, lease = dead.open(holder(), queues=["dead"])
-    (fetched,) = dead.fetch_frames(lease, 0, 1)
-    for frame in (browsed, fetched):
-        (entries,) = rows(frame.block)["headers"]
-        assert dict(entries)["ackq-dead-queue"] == "work"
-
-
-def test_a_message_with_time_to_live_says_when_it_expires(client):
-    """Q3: a consumer sees the expiry that the broker set."""
-    client.publish(b"a", ttl_ms=[3_600_000])
-    with client.consume() as channel:
-        (found,) = channel.pull()
-        left_s = found.row["expires_at"].timestamp() - time.time()
-        assert 3500 < left_s <= 3600
 
 
 def test_queue_ttl_drops_without_dead_letter_queue(client):

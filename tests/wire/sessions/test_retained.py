@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import ackq_broker
-from ackq import errors
 from ackq.client import Admin, Session, holder
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire import columns
@@ -132,25 +131,3 @@ def test_rewound_rows_come_again_once(broker, tmp_path):
         anew.read(1)
         assert check(anew.rows[0], 2, 3)[:6] == ["4"] * 6
         assert anew.rows[0].num_rows == 9 + 8 * 3
-
-
-def test_what_is_not_retained_is_refused(broker):
-    """S13: by number, time and tag; the refusal names what is retained."""
-    with Admin(broker.endpoint) as admin:
-        query = Query(broker.endpoint, retain_bytes=100)
-        for _ in range(9):
-            query.run_batch()
-        kept = admin.retained("s").batches
-        first = kept[0].batch_id
-        assert 1 < first < kept[-1].batch_id == 9
-        with pytest.raises(errors.PreconditionFailedError, match=f"from batch {first}, accepted"):
-            admin.retained("s", batch=1)
-        with pytest.raises(errors.PreconditionFailedError, match="is not retained"):
-            admin.retained("s", from_us=1)
-        later = admin.retained("s", from_us=kept[1].accepted_us, to_us=kept[-1].accepted_us)
-        assert later.batches == kept[1:-1]
-        found = {"first_tag": 1, "last_tag": 3, "incarnation": admin.session("s").incarnation}
-        with pytest.raises(errors.PreconditionFailedError, match="is not retained"):
-            list(admin.browse_lease("s", **found))
-        with pytest.raises(errors.SessionNotFoundError):
-            admin.retained("none")

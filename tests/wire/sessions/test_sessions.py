@@ -59,11 +59,6 @@ class HoldCall:
         return next(self.call)
 
 
-def release(client, **fields):
-    request = sessions_pb2.ReleaseSessionRequest(session="s", **fields)
-    return client.sessions.ReleaseSession(request, timeout=TIMEOUT_S).released
-
-
 def cut(client, hold, session="s"):
     """Ends a liveness stream, and waits until its holder no longer counts as live."""
     hold.call.cancel()
@@ -155,13 +150,6 @@ def test_advance_accepts_and_leases_anew(client, reader):
         assert error.fields["floor_tag"] == "2"
 
 
-def test_at_least_one_message_is_leased(client):
-    """S4: a byte limit below the first message's size still leases that message."""
-    client.publish(b"x" * 1000, b"y")
-    _, lease = client.open(holder(), max_bytes=1)
-    assert lease.end_tag == 1
-
-
 @pytest.mark.parametrize(
     ("fields", "published"),
     [({}, [[b"a"]]), ({"min_messages": 3, "max_delay_ms": MAX_WAIT_MS}, [[b"a", b"b"], [b"c"]])],
@@ -176,36 +164,6 @@ def test_advance_waits_for_messages(client, reader, fields, published):
     for messages in published:
         client.publish(*messages)
     assert answer.result().end_tag == sum(map(len, published))
-
-
-def test_advance_without_messages_answers_the_start(client, reader):
-    """S4: with nothing to lease an advance returns its start, after the given time."""
-    incarnation = client.advance(reader).incarnation
-    started = time.monotonic()
-    assert client.advance(reader, incarnation=incarnation, wait_ms=200).end_tag == 0
-    assert time.monotonic() - started >= 0.2
-
-
-def test_minimum_messages_and_their_delay(client, reader):
-    """K6: fewer messages than the minimum are leased only after the maximum delay."""
-    incarnation = client.advance(reader).incarnation
-    client.publish(b"a")
-    wanted = {"incarnation": incarnation, "min_messages": 2}
-    assert client.advance(reader, **wanted).end_tag == 0
-    waited = client.advance(reader, **wanted, max_delay_ms=300, wait_ms=10_000)
-    assert waited.end_tag == 1
-
-
-def test_a_horizon_bounds_the_lease(client, reader):
-    """K5: messages that became ready after the horizon are not leased under it."""
-    incarnation = client.advance(reader).incarnation
-    client.publish(b"a", b"b")
-    bound = client.sessions.Horizon(sessions_pb2.HorizonRequest(), timeout=TIMEOUT_S).sequence
-    client.publish(b"c")
-    lease = client.advance(reader, incarnation=incarnation, horizon=bound)
-    assert lease.end_tag == 2
-    done = client.advance(reader, incarnation=incarnation, horizon=bound, start_tag=2, wait_ms=9000)
-    assert (done.end_tag, done.backlog.ready) == (2, 1)
 
 
 # --- holders ---
@@ -242,16 +200,6 @@ def test_a_cut_holder_is_replaced_and_fenced(client):
     assert client.fetch(taken, 0, 2)[0] == [b"a", b"b"]
 
 
-def test_a_replaced_holders_stream_ends(client, reader):
-    """S3: the liveness stream of a holder that an operator fenced ends with the reason."""
-    client.publish(b"a")
-    _, lease = client.open(reader)
-    hold = HoldCall(client, lease, reader)
-    refused_with(errors.AlreadyHeldError, release, client)
-    assert release(client, fence=True) == 1
-    refused_with_status(errors.SessionNotFoundError, "NOT_FOUND", next, hold.call)
-
-
 def test_a_durable_holder_counts_as_live_after_a_restart(broker, own, reader):
     """S3: a holder without a stream is live for one heartbeat, also after a restart.
 
@@ -279,90 +227,13 @@ def test_a_stranger_cannot_hold(client, reader):
     refused_with(errors.InvalidArgumentError, client.advance, holder(token=b"short"))
 
 
-def test_attach_for_a_replay(client, reader):
-    """S4, K2: an attach for a replay returns exactly the outstanding lease's chunks."""
-    client.publish(b"a", b"b")
-    incarnation, lease = client.open(reader)
-    request = sessions_pb2.AttachRequest(
-        session="s", incarnation=incarnation, holder=reader, start_tag=0, end_tag=2
-    )
-    attached = client.sessions.Attach(request, timeout=TIMEOUT_S)
-    assert (attached.epoch, list(attached.chunks)) == (lease.epoch, list(lease.chunks))
-    request.end_tag = 1
-    refused_with(errors.CheckpointMismatchError, client.sessions.Attach, request)
-
-
 # --- opening ---
-
-
-def test_opening_leases_nothing(client):
-    """S9: an opening leases nothing, and answers tag 0 and a new incarnation."""
-    client.publish(b"a")
-    opened = client.advance(holder())
-    assert (opened.session, opened.end_tag, opened.backlog.ready) == ("s", 0, 1)
-    assert len(opened.incarnation) == 32
-    assert client.session().proven is False
 
 
 def test_an_opening_that_waits_does_not_prove_itself(client):
     """S9: an opening's own waiting does not prove its incarnation."""
     client.advance(holder(), open_and_lease=True, wait_ms=100)
     assert client.session().proven is False
-
-
-def test_a_fetch_proves_the_incarnation(client):
-    """S9: with `open_and_lease` one call opens and leases, without waiting.
-
-    A fetch proves the incarnation, also one without a query, as on Spark Connect.
-    """
-    client.publish(b"a", b"b")
-    lease = client.advance(holder(), open_and_lease=True, wait_ms=9000)
-    assert (lease.end_tag, client.session().proven) == (2, False)
-    assert client.fetch(lease, 0, 2)[0] == [b"a", b"b"]
-    assert (client.session().proven, client.session().query_id) == (True, "")
-
-
-def test_an_unproven_incarnation_is_replaced_silently(client, reader):
-    """S9: an opening replaces an unproven incarnation without a warning."""
-    first = client.advance(reader)
-    second = client.advance(reader)
-    assert (second.incarnation != first.incarnation, list(second.warnings)) == (True, [])
-    error, status = refused(client.advance, reader, incarnation=first.incarnation)
-    assert (type(error), status) == (errors.SessionNotFoundError, "NOT_FOUND")
-
-
-def test_a_proven_lease_is_not_abandoned(client, reader):
-    """S9: an opening that would abandon a proven lease is refused without `takeover`."""
-    client.publish(b"a", b"b")
-    incarnation, _ = client.open(reader)
-    error = refused_with_status(
-        errors.LeaseHeldError, "FAILED_PRECONDITION", client.advance, reader
-    )
-    assert "2 messages" in error.message
-    taken = client.advance(reader, takeover=True)
-    assert taken.incarnation != incarnation
-    assert client.advance(reader, incarnation=taken.incarnation).end_tag == 2
-
-
-def test_an_anonymous_session(client, reader):
-    """S9: an opening without a session name gets one from the broker."""
-    opened = client.advance(reader, session="")
-    assert opened.session
-    assert client.advance(reader, session="", incarnation=opened.incarnation).epoch == 1
-
-
-# --- operators ---
-
-
-def test_release_puts_the_lease_back(client, reader):
-    """S5, S9: a released session's messages are ready again, with one delivery counted."""
-    client.publish(b"a", b"b")
-    incarnation, _ = client.open(reader)
-    assert release(client, fence=True) == 2
-    refused_with(errors.SessionNotFoundError, client.advance, reader, incarnation=incarnation)
-    _, lease = client.open(reader)
-    found, headers = client.fetch(lease, 0, 2)
-    assert (found, [list(header.delivery_count) for header in headers]) == ([b"a", b"b"], [[2]])
 
 
 def test_list_shows_who_holds_and_which_query_reads(client):
@@ -385,10 +256,7 @@ def test_list_shows_who_holds_and_which_query_reads(client):
     assert (info.query_id, info.run_id, info.batch_id) == ("query", "run", 7)
 
 
-def test_other_live_sessions_are_reported(client):
-    """S10: an opening names the other live sessions on its queues."""
-    client.advance(holder(), session="other")
-    assert list(client.advance(holder()).other_sessions) == ["other"]
+# --- operators ---
 
 
 def test_an_opening_names_who_is_absent_and_holds_messages(client, reader):
@@ -404,38 +272,3 @@ def test_an_opening_names_who_is_absent_and_holds_messages(client, reader):
     cut(client, hold, lost.session)
     opened = client.advance(holder(), session="another")
     assert (lost.session in opened.other_sessions, len(opened.warnings)) == (False, 1)
-
-
-def test_the_attach_of_a_replay_may_warn(client, reader):
-    """S10: an attach for a replay has warnings like an advance."""
-    client.declare("p", dead_letter_queue="q")
-    client.publish(b"a")
-    incarnation, _ = client.open(reader, queues=["p", "q"])
-    leased = client.advance(reader, incarnation=incarnation, queues=["p", "q"])
-    cut(client, HoldCall(client, leased, reader))
-    attached = client.sessions.Attach(
-        sessions_pb2.AttachRequest(
-            session="s", incarnation=incarnation, holder=holder(), start_tag=0, end_tag=1
-        ),
-        timeout=TIMEOUT_S,
-    )
-    (warning,) = attached.warnings
-    assert "'p' and its dead-letter queue 'q'" in warning
-
-
-def test_many_small_publishes_are_fetched_in_full_frames(client):
-    """K7, P3: messages published one by one are fetched in few frames.
-
-    After the publisher's half-close each is answered, exactly once.
-    """
-    with client.publisher() as stream:
-        for number in range(1, 501):
-            stream.publish(number, b"%d" % number, routing_key="q")
-        stream.half_close()
-        assert stream.confirmed(500) == set(range(1, 501))
-        with pytest.raises(StopIteration):
-            stream.answer()
-    _, lease = client.open(holder())
-    found, headers = client.fetch(lease, 0, 500)
-    assert found == [b"%d" % number for number in range(1, 501)]
-    assert len(headers) == 1

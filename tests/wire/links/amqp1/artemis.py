@@ -3,15 +3,8 @@
 from pathlib import Path
 
 from tests import ivy
-from tests.wire.links.amqp1.servers import (
-    BARE,
-    DEAD_LETTERS,
-    PASSWORD,
-    QUEUES,
-    SMALL,
-    USER,
-    Server,
-)
+from tests.wire.links.amqp1 import servers
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, SMALL, USER
 
 VERSION = "2.40.0"
 _BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
@@ -21,18 +14,10 @@ _LOGIN = """activemq {
     org.apache.activemq.jaas.properties.user="users.properties"
     org.apache.activemq.jaas.properties.role="roles.properties";
 };"""
-_PERMISSIONS = (
-    "createAddress",
-    "createNonDurableQueue",
-    "createDurableQueue",
-    "consume",
-    "browse",
-    "send",
-    "manage",
-)
+_PERMISSIONS = "createAddress createNonDurableQueue createDurableQueue consume browse send manage"
 
 
-class Artemis(Server):
+class Artemis(servers.Server):
     """A node with its default limits: ten deliveries, 20,000 remembered ids."""
 
     name = "artemis"
@@ -61,21 +46,24 @@ class Artemis(Server):
         identity = self.authority.issue("127.0.0.1")
         pem = etc / "server.pem"
         pem.write_text("".join(Path(path).read_text() for path in identity))
-        (etc / "broker.xml").write_text(self._broker(pem))
-        (etc / "bootstrap.xml").write_text(_BOOTSTRAP.format(etc / "broker.xml"))
-        (etc / "management.xml").write_text(
-            '<management-context xmlns="http://activemq.apache.org/schema"/>'
-        )
-        (etc / "login.config").write_text(_LOGIN)
-        (etc / "users.properties").write_text(f"{USER}={PASSWORD}\nguest=guest")
-        (etc / "roles.properties").write_text(f"admin={USER}\nnobody=guest")
-        (etc / "artemis.profile").write_text("")
+        for name, text in {
+            "broker.xml": self._broker(pem),
+            "bootstrap.xml": _BOOTSTRAP.format(etc / "broker.xml"),
+            "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>',
+            "login.config": _LOGIN,
+            "users.properties": f"{USER}={PASSWORD}\nguest=guest",
+            "roles.properties": f"admin={USER}\nnobody=guest",
+            "artemis.profile": "",
+        }.items():
+            (etc / name).write_text(text)
 
     def _broker(self, pem):
-        permissions = "".join(f'<permission type="{each}" roles="admin"/>' for each in _PERMISSIONS)
+        permissions = "".join(
+            f'<permission type="{each}" roles="admin"/>' for each in _PERMISSIONS.split()
+        )
         addresses = "".join(
             f'<address name="{each}"><anycast><queue name="{each}"/></anycast></address>'
-            for each in [*QUEUES, BARE, SMALL, DEAD_LETTERS]
+            for each in [*servers.QUEUES, BARE, SMALL, DEAD_LETTERS]
         )
         data = self.folder / "data"
         return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">

@@ -1,15 +1,12 @@
 """Artemis and Qpid, started once each, with one queue for each test."""
 
-from functools import partial
-
 import pytest
 
 from tests import servers
 from tests.fakes.certificates import Authority
 from tests.wire.links.amqp1.artemis import Artemis
 from tests.wire.links.amqp1.qpid import Qpid
-from tests.wire.links.amqp1.servers import PASSWORD, QUEUES
-from tests.wire.links.managed.node import password_file
+from tests.wire.links.amqp1.servers import QUEUES
 
 _SERVERS = {each.name: each for each in (Artemis, Qpid)}
 
@@ -67,33 +64,6 @@ def qpid(qpid_queues):
 
 
 @pytest.fixture
-def linked(links, edge, tmp_path):
-    """Returns a function that starts a link between the edge's queue and a peer's."""
-
-    def start(peer, **keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "protocol": "amqp1",
-                "broker": peer.url,
-                "password_file": password_file(tmp_path, PASSWORD),
-                "broker_queue": peer.queue,
-                "queue": "q",
-                "prefetch": 50,
-                **keys,
-            }
-        )
-
-    return start
-
-
-@pytest.fixture
-def inbound(linked):
-    """Returns a function that starts a link from a peer's queue to the edge's."""
-    return partial(linked, direction="in")
-
-
-@pytest.fixture
-def outbound(linked):
-    """Returns a function that starts a link from the edge's queue to a peer's."""
-    return partial(linked, direction="out")
+def remote(peer):
+    """The remote queue of scenarios."""
+    return peer

@@ -1,12 +1,12 @@
 """A queue of an AMQP 1.0 broker, used through Proton's own blocking client."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from proton import Message
 from proton.reactor import Copy
-from proton.utils import BlockingConnection
 
-from tests.wire.links.amqp1.servers import PASSWORD, USER
+from tests.wire.links.amqp1.servers import PASSWORD, USER, connect
+from tests.wire.links.managed.node import password_file
 
 _CALL_S = 60
 _CREDIT = 10_000
@@ -15,41 +15,34 @@ _CREDIT = 10_000
 class Peer:
     """One queue; its `server` can be killed and started again."""
 
+    in_order = True
+
     def __init__(self, server, queue):
         self.server = server
         self.queue = queue
+        self.typed = {"content_type": "text/plain", "properties": {"a": "b"}}  # for `publish`
+        self.endpoint = f"127.0.0.1:{server.port}"
+        self.url = self.at(self.endpoint)
+        self.drops_repeated = server.name == "artemis"
 
-    @property
-    def url(self):
-        """The URL for a link."""
-        return f"amqp://{USER}@127.0.0.1:{self.server.port}"
+    def at(self, endpoint):
+        """The URL for a link, by this endpoint."""
+        return f"amqp://{USER}@{endpoint}"
+
+    def keys(self, *, folder, **_):
+        """The keys of a link that are about this queue."""
+        there = {"broker": self.url, "broker_queue": self.queue, "protocol": "amqp1"}
+        return {**there, "password_file": password_file(folder, PASSWORD)}
 
     @contextmanager
     def connection(self):
-        connection = BlockingConnection(
-            f"127.0.0.1:{self.server.port}",
-            timeout=_CALL_S,
-            user=USER,
-            password=PASSWORD,
-            allowed_mechs="PLAIN",
-        )
-        try:
+        with closing(connect(self.endpoint, _CALL_S)) as connection:
             yield connection
-        finally:
-            connection.close()
 
     def publish(self, ids, **properties):
         """Publishes messages with these ids, and the same numbers as bodies."""
-        self.send(
-            Message(
-                id=str(each),
-                body=str(each).encode(),
-                inferred=True,
-                durable=True,
-                **properties,
-            )
-            for each in ids
-        )
+        given = {"inferred": True, "durable": True, **properties}
+        self.send(Message(id=str(each), body=str(each).encode(), **given) for each in ids)
 
     def send(self, messages):
         with self.connection() as connection:
@@ -82,3 +75,16 @@ class Peer:
     def ids(self):
         """The ids of the messages in the queue."""
         return [int(each.id) for each in self.browse()]
+
+    @property
+    def left(self):
+        """The number of messages in the queue."""
+        return len(self.ids)
+
+    @property
+    def contents(self):
+        """The messages, as (id, body, header `a`, address for replies, durability)."""
+        return [
+            (int(m.id), bytes(m.body), (m.properties or {}).get("a"), m.reply_to, m.durable)
+            for m in self.browse()
+        ]

@@ -15,9 +15,7 @@ _PORT = {
     "bindingAddress": "127.0.0.1",
     "protocols": ["AMQP_1_0"],
     "virtualhostaliases": [
-        {"name": "defaultAlias", "type": "defaultAlias"},
-        {"name": "hostnameAlias", "type": "hostnameAlias"},
-        {"name": "nameAlias", "type": "nameAlias"},
+        {"name": f"{each}Alias", "type": f"{each}Alias"} for each in ("default", "hostname", "name")
     ],
 }
 
@@ -30,17 +28,11 @@ class Qpid(Server):
     def jars(self):
         group = "org.apache.qpid"
         # Not qpid-broker's own dependencies: one of them is not in Maven Central.
+        names = ("core", "plugins-derby-store", "plugins-logging-logback")
+        alone = ("qpid-broker", "qpid-broker-plugins-amqp-1-0-protocol")
         return ivy.classpath(
-            [
-                f"{group}:qpid-broker-core:{VERSION}",
-                f"{group}:qpid-broker-plugins-derby-store:{VERSION}",
-                f"{group}:qpid-broker-plugins-logging-logback:{VERSION}",
-            ],
-            [
-                f"{group}:qpid-broker:{VERSION}",
-                f"{group}:qpid-broker-plugins-amqp-1-0-protocol:{VERSION}",
-                "commons-cli:commons-cli:1.9.0",
-            ],
+            [f"{group}:qpid-broker-{name}:{VERSION}" for name in names],
+            [*(f"{group}:{name}:{VERSION}" for name in alone), "commons-cli:commons-cli:1.9.0"],
         )
 
     @property
@@ -62,74 +54,36 @@ class Qpid(Server):
     def configure(self):
         store = self.folder / "own.p12"
         store.write_bytes(_pkcs12(self.authority.issue("127.0.0.1")))
-        queues = [
-            {"name": each, "alternateBinding": {"destination": DEAD_LETTERS}} for each in QUEUES
-        ]
+        dead = {"alternateBinding": {"destination": DEAD_LETTERS}}
         host = {
             "type": "DERBY",
             "storePath": str(self.folder / "store"),
-            "queues": [{"name": DEAD_LETTERS}, *queues],
+            "queues": [{"name": DEAD_LETTERS}, *({"name": each, **dead} for each in QUEUES)],
         }
-        users = [{"name": USER, "type": "managed", "password": PASSWORD}]
-        (self.folder / "config.json").write_text(
-            json.dumps(
-                {
-                    "name": "tests",
-                    "modelVersion": "9.0",
-                    "authenticationproviders": [
-                        {
-                            "name": "users",
-                            "type": "Plain",
-                            "secureOnlyMechanisms": [],
-                            "users": users,
-                        },
-                        {"name": "certificates", "type": "External", "useFullDN": False},
-                    ],
-                    "keystores": [
-                        {
-                            "name": "own",
-                            "type": "FileKeyStore",
-                            "keyStoreType": "PKCS12",
-                            "storeUrl": str(store),
-                            "password": PASSWORD,
-                        }
-                    ],
-                    "truststores": [
-                        {
-                            "name": "authority",
-                            "type": "NonJavaTrustStore",
-                            "certificatesUrl": self.authority.ca,
-                        }
-                    ],
-                    "ports": [
-                        {
-                            "name": "AMQP",
-                            "port": str(self.port),
-                            "authenticationProvider": "users",
-                            **_PORT,
-                        },
-                        {
-                            "name": "AMQPS",
-                            "port": str(self.tls_port),
-                            "authenticationProvider": "certificates",
-                            "transports": ["SSL"],
-                            "keyStore": "own",
-                            "trustStores": ["authority"],
-                            "needClientAuth": True,
-                            **_PORT,
-                        },
-                    ],
-                    "virtualhostnodes": [
-                        {
-                            "name": "sales",
-                            "type": "JSON",
-                            "defaultVirtualHostNode": "true",
-                            "virtualHostInitialConfiguration": json.dumps(host),
-                        }
-                    ],
-                }
-            )
-        )
+        user = {"name": USER, "type": "managed", "password": PASSWORD}
+        plain = {"type": "Plain", "secureOnlyMechanisms": [], "users": [user]}
+        own = {"type": "FileKeyStore", "keyStoreType": "PKCS12", "storeUrl": str(store)}
+        trust = {"type": "NonJavaTrustStore", "certificatesUrl": self.authority.ca}
+        secure = {"transports": ["SSL"], "keyStore": "own", "trustStores": ["authority"]}
+        ports = [
+            {"name": "AMQP", "port": str(self.port), "authenticationProvider": "users"},
+            {"name": "AMQPS", "port": str(self.tls_port), "needClientAuth": True, **secure},
+        ]
+        ports[1]["authenticationProvider"] = "certificates"
+        node = {"name": "sales", "type": "JSON", "defaultVirtualHostNode": "true"}
+        configuration = {
+            "name": "tests",
+            "modelVersion": "9.0",
+            "authenticationproviders": [
+                {"name": "users", **plain},
+                {"name": "certificates", "type": "External", "useFullDN": False},
+            ],
+            "keystores": [{"name": "own", "password": PASSWORD, **own}],
+            "truststores": [{"name": "authority", **trust}],
+            "ports": [{**port, **_PORT} for port in ports],
+            "virtualhostnodes": [{**node, "virtualHostInitialConfiguration": json.dumps(host)}],
+        }
+        (self.folder / "config.json").write_text(json.dumps(configuration))
 
 
 def _pkcs12(identity):

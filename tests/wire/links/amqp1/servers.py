@@ -6,6 +6,7 @@ Invariant: it shares nothing with another one, and ends with the suite, by its p
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from contextlib import closing
 
 from tests.eventually import eventually
 from tests.ports import free_ports
@@ -22,6 +23,14 @@ SMALL = "small"
 # In Artemis: a queue that drops a message at its tenth delivery, without dead-lettering it.
 BARE = "bare"
 DEAD_LETTERS = "dead"
+
+
+def connect(endpoint, timeout_s):
+    """A connection of Proton's own client."""
+    from proton.utils import BlockingConnection
+
+    user = {"user": USER, "password": PASSWORD, "allowed_mechs": "PLAIN"}
+    return BlockingConnection(endpoint, timeout=timeout_s, **user)
 
 
 class Server(ABC):
@@ -92,22 +101,12 @@ class Server(ABC):
     def _ready(self):
         """Whether a queue can be used, which is later than the port is open."""
         from proton import ProtonException
-        from proton.utils import BlockingConnection
 
         ended = self._process.poll()
         assert ended is None, f"{self.name} ended ({ended}):\n{self._log.read_text()[-4000:]}"
         try:
-            connection = BlockingConnection(
-                f"127.0.0.1:{self.port}",
-                timeout=5,
-                user=USER,
-                password=PASSWORD,
-                allowed_mechs="PLAIN",
-            )
-            try:
+            with closing(connect(f"127.0.0.1:{self.port}", 5)) as connection:
                 connection.create_sender(QUEUES[0])
-            finally:
-                connection.close()
         except ProtonException:
             return False
         return True

@@ -11,46 +11,32 @@ needs("proton", "amqp1")
 
 from tests.eventually import equals  # noqa: E402
 from tests.wire.links.amqp1.servers import USER  # noqa: E402
-from tests.wire.links.conftest import ANOTHER_BROKER, eventually, refused  # noqa: E402
+from tests.wire.links.conftest import ANOTHER_BROKER, eventually, filled, refused  # noqa: E402
 
 
 @pytest.fixture
-def encrypted(qpid, edge, links, amqp1_authority):
+def encrypted(qpid, linked, amqp1_authority):
     """Returns a function that starts a TLS link with a certificate; its queue has 3 messages."""
     qpid.publish(range(3))
 
     def start(identity, **keys):
-        pair = {"cert": identity.cert, "key": identity.key} if identity else {}
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "direction": "in",
-                "protocol": "amqp1",
-                "broker": f"amqps://127.0.0.1:{qpid.server.tls_port}",
-                "broker_queue": qpid.queue,
-                "queue": "q",
-                "ca": amqp1_authority.ca,
-                **pair,
-                **keys,
-            }
-        )
+        given = {"direction": "in", "password_file": None, "ca": amqp1_authority.ca}
+        given["broker"] = f"amqps://127.0.0.1:{qpid.server.tls_port}"
+        if identity:
+            given |= {"cert": identity.cert, "key": identity.key}
+        return linked(qpid, **{**given, **keys})
 
     return start
 
 
-def test_external(encrypted, edge, amqp1_authority):
-    """L17: without user and password a link is identified by its certificate."""
-    link = encrypted(amqp1_authority.issue(user=USER))
+def test_external(encrypted, qpid, edge, amqp1_authority):
+    """L17, L22: without user and password a link is identified by its certificate, in and out."""
+    identity = amqp1_authority.issue(user=USER)
+    link = encrypted(identity)
     eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
-    assert edge.ids == [0, 1, 2]
-
-
-def test_external_out(encrypted, qpid, edge, amqp1_authority):
-    """L22: an outbound link is identified by its certificate as well."""
-    edge.publish(range(3, 6))
-    link = encrypted(amqp1_authority.issue(user=USER), direction="out")
-    eventually("the remote messages", lambda: qpid.ids, equals(list(range(6))))
+    link = encrypted(identity, direction="out")
+    eventually("the remote messages", lambda: qpid.ids, equals([0, 1, 2] * 2))
     assert link.stop() == 0
 
 
@@ -78,6 +64,6 @@ def test_a_client_certificate_that_is_refused(
 def test_another_broker(encrypted, qpid, edge, amqp1_authority, tmp_path, change, told):
     """L17: a broker certificate that proves nothing ends the link, naming the option."""
     places = {"other": Authority(tmp_path / "other").ca, "port": qpid.server.tls_port}
-    change = {key: value.format(**places) for key, value in change.items()}
-    assert re.search(told, refused(encrypted(amqp1_authority.issue(user=USER), **change), edge))
+    link = encrypted(amqp1_authority.issue(user=USER), **filled(change, **places))
+    assert re.search(told, refused(link, edge))
     assert len(qpid.ids) == 3

@@ -1,12 +1,9 @@
 """A NATS server for all tests of the folder, with one stream for each."""
 
-from functools import partial
-
 import pytest
 
 from tests.fakes.certificates import Authority
-from tests.wire.links.jetstream.nats_server import PASSWORD, NatsServer, Stream
-from tests.wire.links.managed.node import password_file
+from tests.wire.links.jetstream.nats_server import NatsServer, Stream
 
 
 @pytest.fixture(scope="session")
@@ -33,41 +30,6 @@ def stream(nats_server):
 
 
 @pytest.fixture
-def linked(links, edge, tmp_path):
-    """Returns a function that starts a link between the edge's queue and a stream."""
-
-    def start(stream, **keys):
-        return links(
-            **{
-                "edge": edge.endpoint,
-                "protocol": "nats",
-                "broker": f"nats://link@127.0.0.1:{stream.server.port}",
-                "password_file": password_file(tmp_path, PASSWORD),
-                "queue": "q",
-                "prefetch": 50,
-                **keys,
-            }
-        )
-
-    return start
-
-
-@pytest.fixture
-def inbound(linked):
-    """Returns a function that starts a link from a stream to the edge's queue."""
-
-    def start(stream, **keys):
-        return linked(stream, **{"direction": "in", "broker_queue": f"{stream.name}/link", **keys})
-
-    return start
-
-
-@pytest.fixture
-def outbound(linked):
-    """Returns a function that starts a link from the edge's queue to a stream."""
-
-    def start(stream, **keys):
-        keys = {"broker_queue": stream.name, "routing_key": f"{stream.name}.x", **keys}
-        return partial(linked, direction="out")(stream, **keys)
-
-    return start
+def remote(stream):
+    """The remote stream of scenarios."""
+    return stream

@@ -2,17 +2,19 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import subprocess
 import sys
 import time
 import uuid
-from contextlib import contextmanager
 from pathlib import Path
 
 import nats
 
+from tests.eventually import eventually
 from tests.ports import free_ports
+from tests.wire.links.managed.node import password_file
 
 PROGRAM = Path(sys.prefix) / "bin/nats-server"
 PASSWORD = "quiet-secret"
@@ -47,16 +49,13 @@ async def _answer(client, subject, data):
     """JetStream's answer to a request, asked again while the cluster has no leader to give it."""
     deadline = time.monotonic() + START_S
     while True:
-        last = time.monotonic() > deadline
-        try:
+        found = None
+        with contextlib.suppress(nats.errors.TimeoutError):
             found = json.loads((await client.request(_API + subject, data, 10)).data)
-        except nats.errors.TimeoutError:
-            if last:
-                raise
-        else:
-            if last or found.get("error", {}).get("code") != _NO_LEADER:
+            if found.get("error", {}).get("code") != _NO_LEADER:
                 return found
             await asyncio.sleep(0.1)
+        assert time.monotonic() < deadline, found
 
 
 class NatsServer:
@@ -71,20 +70,11 @@ class NatsServer:
         denied = "\n".join(user.format(name, PASSWORD, no) for name, no in DENIED.items())
         self._log = folder / "log"
         self._configuration = folder / "server.conf"
-        self._configuration.write_text(
-            _CONFIGURATION.format(
-                port=self.port,
-                name=name,
-                store=folder / "store",
-                cert=identity.cert,
-                key=identity.key,
-                password=PASSWORD,
-                denied=denied,
-                patience=START_S,
-                more=more,
-                sync=", sync_interval: always" if sync else "",
-            )
-        )
+        own = {"port": self.port, "name": name, "store": folder / "store", "more": more}
+        own |= {"cert": identity.cert, "key": identity.key, "denied": denied}
+        own["sync"] = ", sync_interval: always" if sync else ""
+        text = _CONFIGURATION.format(password=PASSWORD, patience=START_S, **own)
+        self._configuration.write_text(text)
         self._process = None
 
     def start(self):
@@ -95,18 +85,16 @@ class NatsServer:
 
     def ready(self):
         """Waits until the server answers, also for JetStream."""
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                self.ask("INFO")
-            except (AssertionError, TimeoutError, OSError, nats.errors.Error):
-                files = (self._log, self._log.with_name("errors"))
-                said = [each.read_text() for each in files if each.exists()]
-                assert self._process.poll() is None, said
-                assert time.monotonic() < deadline, said
-                time.sleep(0.02)
-            else:
-                return self
+        eventually("JetStream", self._answers, within_s=START_S)
+        return self
+
+    def _answers(self):
+        files = (self._log, self._log.with_name("errors"))
+        assert self._process.poll() is None, [each.read_text() for each in files if each.exists()]
+        try:
+            return self.ask("INFO")
+        except (AssertionError, TimeoutError, OSError, nats.errors.Error):
+            return None
 
     def send_signal(self, number):
         self._process.send_signal(number)
@@ -159,7 +147,7 @@ class NatsServer:
         return found
 
 
-@contextmanager
+@contextlib.contextmanager
 def cluster(folder, authority, *, sync=False):
     """Three running servers of one cluster, with their folders in a folder."""
     ports = free_ports(6)
@@ -183,36 +171,38 @@ def cluster(folder, authority, *, sync=False):
 class Stream:
     """A stream with a work queue's retention and a durable pull consumer `link`."""
 
+    in_order, drops_repeated = False, True
+
     def __init__(self, server, stream=None, **consumer):
         self.server = server
+        self.typed = {"headers": {"a": "b", "Content-Type": "text/plain"}}  # for `publish`
+        self.endpoint = f"127.0.0.1:{server.port}"
         self.name = f"S{uuid.uuid4().hex[:8]}"
         self.make(**(stream or {}))
         self.consumer(**consumer)
 
+    def at(self, endpoint):
+        """The URL for a link, by this endpoint."""
+        return f"nats://link@{endpoint}"
+
+    def keys(self, *, direction, folder):
+        """The keys of a link that are about this stream."""
+        there = {"protocol": "nats", "broker": self.at(self.endpoint)}
+        there["password_file"] = password_file(folder, PASSWORD)
+        if direction == "in":
+            return {**there, "broker_queue": f"{self.name}/link"}
+        return {**there, "broker_queue": self.name, "routing_key": f"{self.name}.x"}
+
     def make(self, **more):
-        self.server.ask(
-            f"STREAM.CREATE.{self.name}",
-            **{
-                "name": self.name,
-                "subjects": [f"{self.name}.>"],
-                "retention": "workqueue",
-                "storage": "file",
-                "num_replicas": 1,
-                **more,
-            },
-        )
+        kind = {"retention": "workqueue", "storage": "file", "num_replicas": 1, **more}
+        own = {"name": self.name, "subjects": [f"{self.name}.>"]}
+        self.server.ask(f"STREAM.CREATE.{self.name}", **own, **kind)
 
     def consumer(self, name="link", **more):
-        config = {
-            "durable_name": name,
-            "ack_policy": "explicit",
-            "ack_wait": 10**9,
-            "max_ack_pending": 1000,
-            **more,
-        }
-        self.server.ask(
-            f"CONSUMER.DURABLE.CREATE.{self.name}.{name}", stream_name=self.name, config=config
-        )
+        kind = {"ack_policy": "explicit", "ack_wait": 10**9, "max_ack_pending": 1000, **more}
+        config = {"durable_name": name, **kind}
+        subject = f"CONSUMER.DURABLE.CREATE.{self.name}.{name}"
+        self.server.ask(subject, stream_name=self.name, config=config)
 
     def delete(self):
         self.server.ask(f"STREAM.DELETE.{self.name}")
@@ -257,6 +247,22 @@ class Stream:
         return self.server.call(work)
 
     @property
+    def left(self):
+        """The number of messages in the stream."""
+        return self.state["messages"]
+
+    @property
     def ids(self):
         """The bodies of the stream's messages, as numbers."""
         return [int(base64.b64decode(each.get("data", ""))) for each in self.messages]
+
+    @property
+    def contents(self):
+        """The messages, as (id, body, header `a`, address for replies, durability)."""
+        found = []
+        for each in self.messages:
+            lines = base64.b64decode(each["hdrs"]).decode().split("\r\n")[1:-2]
+            told = dict(line.split(": ", 1) for line in lines)
+            body, number = base64.b64decode(each["data"]), int(told["Nats-Msg-Id"])
+            found.append((number, body, told.get("a"), told.get("Reply-To"), True))
+        return found

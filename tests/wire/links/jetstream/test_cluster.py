@@ -5,7 +5,7 @@ import pytest
 from tests.eventually import equals
 from tests.wire.links.conftest import eventually, take
 from tests.wire.links.jetstream import nats_server
-from tests.wire.links.jetstream.test_inbound import finished
+from tests.wire.links.scenarios import finished
 
 pytestmark = pytest.mark.servers
 
@@ -44,4 +44,4 @@ def test_the_leader_is_killed(cluster, edge, inbound, outbound, low, accepting):
     second = eventually("a leader", lambda: leader(cluster["n0"], stream))
     killed = second if second != "n0" else "n2"
     cluster[killed].kill()
-    finished(link, stream, edge, accepting, count)
+    finished(link, stream, edge, accepting, count, in_order=False)

@@ -3,34 +3,14 @@
 import signal
 
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually, strike
-from tests.wire.links.jetstream.nats_server import PASSWORD, Stream
-from tests.wire.links.test_inbound import drained, events, info
-
-
-def finished(link, stream, edge, accepting, count):
-    """Accepts all until `count` messages came, each once, and the stream has none left."""
-    drained(edge, accepting, count)
-    eventually("the stream", lambda: stream.state["messages"], equals(0))
-    assert sorted(accepting.ids) == list(range(count))
-    assert edge.total == 0
-    assert link.stop() == 0
-
-
-def test_stored(stream, edge, inbound):
-    """L9, L12, L30: with ack=stored all come in order and are acknowledged; a stop exits with 0."""
-    stream.publish(range(200), headers={"a": "b", "Content-Type": "text/plain"}, subject="eu.new")
-    link = inbound(stream, ack="stored")
-    eventually("the messages", lambda: edge.ready, equals(200))
-    eventually("the stream", lambda: stream.state["messages"], equals(0))
-    assert link.stop() == 0
-    assert edge.ids == list(range(200))
-    row = edge.messages[0]
-    assert (row["body"], row["content_type"]) == (b"0", "text/plain")
-    assert row["routing_key"] == f"{stream.name}.eu.new"
-    assert dict(row["headers"]) == {"a": "b"}
-    assert "exactly once, by the positions" in link.log
-    assert PASSWORD not in link.log
+from tests.wire.links.conftest import events, eventually, info
+from tests.wire.links.jetstream.nats_server import Stream
+from tests.wire.links.scenarios import (  # noqa: F401 - scenarios of every protocol
+    drained,
+    finished,
+    test_faults,
+    test_stored,
+)
 
 
 def test_settled(nats_server, edge, inbound, accepting):
@@ -44,7 +24,7 @@ def test_settled(nats_server, edge, inbound, accepting):
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
     accepting.step(10)  # accepts the previous ten
-    eventually("the stream", lambda: stream.state["messages"], equals(count - 10))
+    eventually("the stream", lambda: stream.left, equals(count - 10))
     proven = eventually("the proofs", lambda: info(edge).proven, equals(10))
     assert proven == 10
     signal.sigtimedwait([], 4.5)  # longer than AckWait
@@ -52,16 +32,7 @@ def test_settled(nats_server, edge, inbound, accepting):
     assert link.stop() == 0
     link.start()
     eventually("the matches", lambda: info(edge).matched_held >= count - 10)
-    finished(link, stream, edge, accepting, count)
-
-
-def test_kills(stream, edge, inbound, accepting):
-    """L5, L10, L11, L30: kills of the link in mid-flow neither lose nor double a message."""
-    count = 300
-    stream.publish(range(count))
-    link = inbound(stream)
-    strike(accepting, (75, 150), link.kill, link.start)
-    finished(link, stream, edge, accepting, count)
+    finished(link, stream, edge, accepting, count, in_order=False)
 
 
 def test_a_server_that_is_killed(nats_server, edge, inbound, accepting):
@@ -95,7 +66,7 @@ def test_a_late_acknowledgement_counts_for_the_newer_delivery(stream, edge, inbo
     link.pause()
     signal.sigtimedwait([], 1.2)
     link.resume()
-    finished(link, stream, edge, accepting, 3)
+    finished(link, stream, edge, accepting, 3, in_order=False)
 
 
 def test_what_is_rejected_here_is_terminated_there(stream, edge, inbound):
@@ -115,6 +86,6 @@ def test_a_window_of_bytes(stream, edge, inbound):
     stream.publish([10**1000, *range(20), 10**1001])
     link = inbound(stream, window_bytes=500, ack="stored")
     eventually("the messages", lambda: edge.ready, equals(22))
-    eventually("the stream", lambda: stream.state["messages"], equals(0))
+    eventually("the stream", lambda: stream.left, equals(0))
     assert link.stop() == 0
     assert edge.ids == [10**1000, *range(20), 10**1001]

@@ -7,7 +7,6 @@ import pytest
 from tests import servers
 from tests.fakes.certificates import Authority
 from tests.wire.brokers import rabbitmq_server
-from tests.wire.links import test_inbound
 from tests.wire.links.managed.node import ManagedNode, password_file
 
 
@@ -43,16 +42,12 @@ def user_of(node):
 
 
 @pytest.fixture
-def inbound(node, links, edge, tmp_path):
+def inbound(node, linked, tmp_path):
     """Returns a function that starts a link of a user from a remote queue to the edge's."""
 
     def start(queue, user, **keys):
-        given = {
-            "broker": f"amqp://{user}@127.0.0.1:{node.port}",
-            "password_file": password_file(tmp_path),
-            "prefetch": 20,
-            **keys,
-        }
-        return test_inbound.inbound(links, queue, edge, **given)
+        given = {"broker": f"amqp://{user}@{queue.endpoint}", "prefetch": 20}
+        given["password_file"] = password_file(tmp_path)
+        return linked(queue, direction="in", management=node.api, **given, **keys)
 
     return start

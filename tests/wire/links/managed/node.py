@@ -3,7 +3,6 @@
 import base64
 import http.client
 import json
-import shutil
 import urllib.parse
 from pathlib import Path
 
@@ -39,14 +38,13 @@ class ManagedNode:
         folder.mkdir()
         self.authority = authority
         self.api_port, self.tls_port = free_ports(2)
-        self._cert, self._key = folder / "cert.pem", folder / "key.pem"
-        self._show("127.0.0.1")
+        identity = authority.issue("127.0.0.1")
         config = _CONFIG.format(
             api_port=self.api_port,
             tls_port=self.tls_port,
             ca=authority.ca,
-            cert=self._cert,
-            key=self._key,
+            cert=identity.cert,
+            key=identity.key,
         )
         self.server = RabbitMqServer(
             folder / "node", name="ackq-managed", config=config, plugins=PLUGINS
@@ -73,11 +71,6 @@ class ManagedNode:
     def url(self):
         """The URL of the TLS port."""
         return f"amqps://127.0.0.1:{self.tls_port}"
-
-    def show(self, name, **days):
-        """Replaces the node's certificate by one with this name and validity."""
-        self._show(name, **days)
-        self.server.evaluate("ssl:clear_pem_cache().")
 
     def add_user(self, name, *, tags=(), read=".*", password=PASSWORD):
         """Adds a user who may read what matches, and do nothing else."""
@@ -108,11 +101,6 @@ class ManagedNode:
         answer = api.getresponse()
         api.close()
         assert answer.status < 300, (place, answer.status)
-
-    def _show(self, name, **days):
-        identity = self.authority.issue(name, **days)
-        for path, place in zip(identity, (self._cert, self._key), strict=True):
-            shutil.copyfile(path, place)
 
 
 def password_file(folder, password=PASSWORD):

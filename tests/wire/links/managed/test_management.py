@@ -4,15 +4,13 @@ import asyncio
 
 import pytest
 
-from ackq.errors import NotFoundError
-from ackq_link.adapter import CutError, Limits
+from ackq_link.adapter import Limits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.management import Management
 from ackq_link.amqp091.source import QueueSource
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually, refused
+from tests.wire.links.conftest import events, eventually, refused
 from tests.wire.links.managed.node import PASSWORD
-from tests.wire.links.test_inbound import events
 
 
 @pytest.fixture
@@ -92,29 +90,12 @@ def test_policies(queue_of, source, seer, policy):
     assert found.dead_letters is False
 
 
-def test_a_single_active_consumer_in_the_log(node, queue_of, seer, edge, inbound):
-    """L17: with a single active consumer a second link waits, and takes over at the first's end."""
-    queue = queue_of("quorum", single_active_consumer=True)
-    queue.publish(range(3))
-    first = inbound(queue, seer, management=node.api)
-    eventually("the messages", lambda: edge.ready, equals(3))
-    assert "another consumer or link waits" in events(first, "limits_note")[0]["message"]
-    second = inbound(queue, seer, management=node.api, name="second")
-    eventually("connected", lambda: events(second, "connected"))
-    queue.publish(range(3, 6))
-    eventually("the messages", lambda: edge.ready, equals(6))
-    assert events(second, "stopped") == []
-    first.kill()
-    eventually("the messages", lambda: edge.ready, equals(12))
-    assert edge.ids == [*range(6), *range(6)]
-
-
-def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
+def test_a_user_who_may_not_ask(queue_of, user_of, edge, inbound):
     """L14: without permission for the API a link warns with the remedy, and uses given limits."""
     user = user_of()
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
-    link = inbound(queue, user, management=node.api)
+    link = inbound(queue, user)
     eventually("the messages", lambda: edge.ready, equals(3))
     said = events(link, "limits_warning")[0]["message"]
     assert f"rabbitmqctl set_user_tags {user} management" in said
@@ -123,19 +104,11 @@ def test_a_user_who_may_not_ask(node, queue_of, user_of, edge, inbound):
     assert PASSWORD not in link.log
 
 
-def test_a_queue_that_the_api_does_not_know(source, seer):
-    """L14, L17: a queue unknown to the API is refused by the broker, with the remedy."""
-    with pytest.raises(CutError) as raised:
-        learnt(source("nowhere", seer))
-    assert isinstance(raised.value.refusal, NotFoundError)
-    assert "Declare it at that broker" in raised.value.reason
-
-
-def test_a_limit_without_dead_letters_is_refused(node, queue_of, seer, edge, inbound, policy):
+def test_a_limit_without_dead_letters_is_refused(queue_of, seer, edge, inbound, policy):
     """L14: a learnt limit without dead letters refuses the link; the named policy fixes it."""
     queue = queue_of("quorum", delivery_limit=5)
     queue.publish(range(3))
-    link = inbound(queue, seer, management=node.api)
+    link = inbound(queue, seer)
     end = refused(link, edge)
     assert "drops a message at its delivery 6, and has no dead-letter exchange" in end
     line = f"rabbitmqctl set_policy -p '/' 'ackq-{queue.queue}' '^{queue.queue}$'"

@@ -7,9 +7,8 @@ import pytest
 
 from tests.eventually import equals
 from tests.fakes.certificates import Authority
-from tests.wire.links.conftest import ANOTHER_BROKER, eventually, refused
+from tests.wire.links.conftest import ANOTHER_BROKER, eventually, filled, refused
 from tests.wire.links.managed.node import PASSWORD, password_file
-from tests.wire.links.test_inbound import inbound
 
 
 @pytest.fixture
@@ -25,33 +24,25 @@ def keys_of(node, identity):
 
 
 @pytest.fixture
-def encrypted(node, queue_of, links, edge):
+def encrypted(node, queue_of, linked):
     """A function that starts a TLS link without user, and its queue, which has messages."""
     queue = queue_of("quorum")
     queue.publish(range(3))
 
     def start(**keys):
-        return inbound(links, queue, edge, **{"broker": node.url, **keys})
+        return linked(queue, **{"direction": "in", "broker": node.url, **keys})
 
     return start, queue
 
 
-def test_external(edge, encrypted, identity):
-    """L17: without user and password a link is identified by its certificate."""
-    start, _ = encrypted
-    keys, _ = identity
+def test_external(node, edge, encrypted, identity):
+    """L17, L22: a link is identified by its certificate, and has that user's permissions."""
+    start, queue = encrypted
+    keys, user = identity
     link = start(**keys)
     eventually("the messages", lambda: edge.ready, equals(3))
     assert link.stop() == 0
-    assert edge.ids == [0, 1, 2]
-
-
-def test_external_out(node, edge, encrypted, identity):
-    """L22: an outbound link is identified by its certificate, with that user's permissions."""
-    start, queue = encrypted
-    keys, user = identity
     node.allow(user, write=".*")
-    edge.publish(range(3))
     link = start(direction="out", **keys)
     eventually("the remote messages", lambda: queue.ready, equals(6))
     assert link.stop() == 0
@@ -104,24 +95,5 @@ def test_another_broker(node, edge, encrypted, identity, tmp_path, change, told)
     """L17: a broker certificate that proves nothing ends the link, naming the option."""
     start, queue = encrypted
     places = {"other": Authority(tmp_path / "other").ca, "port": node.tls_port}
-    change = {key: value.format(**places) for key, value in change.items()}
-    assert re.search(told, refused(start(**{**identity[0], **change}), edge))
+    assert re.search(told, refused(start(**{**identity[0], **filled(change, **places)}), edge))
     assert queue.ready == 3
-
-
-def test_a_broker_whose_certificate_has_expired(node, edge, encrypted, identity):
-    """L17: an expired broker certificate ends the link at its start; renewed, the link works."""
-    start, queue = encrypted
-    keys, _ = identity
-    node.show("127.0.0.1", from_day=-3, to_day=-1)
-    try:
-        link = start(**keys)
-        end = refused(link, edge)
-        assert queue.ready == 3
-        assert "certificate has expired" in end
-        assert "Renew the broker's certificate" in end
-    finally:
-        node.show("127.0.0.1")
-    link.start()
-    eventually("the messages", lambda: edge.ready, equals(3))
-    assert link.stop() == 0
