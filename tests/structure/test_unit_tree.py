@@ -37,7 +37,6 @@ WHOLE = {
     "core/views/test_views.py": "the whole room: views change nothing",
     "core/test_restart.py": "recovery of the whole state",
     "journal/test_shortened.py": "a log that is shorter than what was synced, through every tool",
-    "engine/test_retained_day.py": "retention: the core, the journal's files, a restart",
 }
 # Tests that need another process all the same, with the reason.
 PROCESSES = {

@@ -19,17 +19,12 @@ from ackq.errors import InvalidArgumentError
         ("2d", 172_800_000),
         (" 30 S ", 30_000),
         ("0s", 0),
+        ("7", 7),
     ],
 )
 def test_durations(text, expected):
-    """The letter m means minutes."""
-    assert units.milliseconds(text, option="--timeout") == expected
-
-
-def test_a_number_alone_has_the_unit_of_its_option():
-    """A number without a unit takes the option's unit; a given unit overrides it."""
-    assert units.milliseconds("7", option="--timeout", bare="ms") == 7
-    assert units.milliseconds("7s", option="--timeout", bare="ms") == 7_000
+    """The letter m means minutes; a number without a unit takes the option's unit."""
+    assert units.milliseconds(text, option="--timeout", bare="ms") == expected
 
 
 def test_a_number_alone_is_refused_where_it_is_ambiguous():
@@ -82,22 +77,18 @@ def test_what_is_no_size(text):
     )
 
 
-@pytest.mark.parametrize("text", ["9ms", "11ms", "1h"])
-def test_the_range_is_said(text):
-    """Both bounds of a duration are allowed values."""
-    bounds = {"option": "o", "least_ms": 10, "most_ms": 10}
-    assert units.milliseconds("10ms", **bounds) == 10
-    with pytest.raises(InvalidArgumentError, match="; 10 ms at least; 10 ms at most"):
-        units.milliseconds(text, **bounds)
-
-
-def test_the_range_of_a_size_is_said():
-    """Both bounds of a size are allowed values."""
-    bounds = {"option": "o", "least_bytes": 1024, "most_bytes": 2048}
-    assert [units.byte_count(text, **bounds) for text in ("1k", "2k")] == [1024, 2048]
+def test_the_range_is_said():
+    """Both bounds are allowed values."""
+    times = {"option": "o", "least_ms": 10, "most_ms": 10}
+    sizes = {"option": "o", "least_bytes": 1024, "most_bytes": 2048}
+    assert units.milliseconds("10ms", **times) == 10
+    assert [units.byte_count(text, **sizes) for text in ("1k", "2k")] == [1024, 2048]
+    for text in ("9ms", "11ms", "1h"):
+        with pytest.raises(InvalidArgumentError, match="; 10 ms at least; 10 ms at most"):
+            units.milliseconds(text, **times)
     for text in ("1023", "2049", "999999999999999t"):
         with pytest.raises(InvalidArgumentError, match="; 1024 bytes at least; 2048 bytes at most"):
-            units.byte_count(text, **bounds)
+            units.byte_count(text, **sizes)
 
 
 @given(st.integers(0, units.MOST))

@@ -23,21 +23,6 @@ def log(capsys):
     root.handlers[:], root.level = before
 
 
-def test_json_has_an_object_on_each_line(log):
-    """M3: the common fields and the event's own fields."""
-    written = log("info", "json")
-    logging.getLogger("ackq_broker.x").warning("%d went", 3, extra=event("gone", messages=3))
-    line = json.loads(written())
-    assert line.pop("time").endswith("Z")
-    assert line == {
-        "level": "warning",
-        "logger": "ackq_broker.x",
-        "event": "gone",
-        "message": "3 went",
-        "messages": 3,
-    }
-
-
 def test_a_name_with_line_ends_stays_on_its_line(log):
     """M3: line breaks in a queue's name cannot begin a log line."""
     written = log("info", "json")
@@ -56,16 +41,6 @@ def test_a_traceback_is_in_the_object(log):
         logging.getLogger("x").exception("failed")
     (line,) = written().splitlines()
     assert "ZeroDivisionError" in json.loads(line)["traceback"]
-
-
-def test_the_level_counts_and_libraries_are_quiet(log):
-    """M3: level debug shows the broker's own details, but no library's."""
-    written = log("debug", "text")
-    logging.getLogger("ackq_broker.x").debug("ours")
-    logging.getLogger("asyncio").debug("theirs")
-    logging.getLogger("grpc._cython").info("theirs")
-    (line,) = written().splitlines()
-    assert line.endswith(" DEBUG ackq_broker.x ours")
 
 
 def test_nobody_else_begins_a_line(log):

@@ -9,23 +9,6 @@ from ackq_broker.cli import options
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1GiB", 1 << 30), ("512MiB", 512 << 20), ("1000000000", 1_000_000_000)]
-)
-def test_a_size_of_memory(text, size):
-    """P14: a size with a unit of powers of 1024, or in bytes."""
-    assert options.size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "one", "-1GiB", "GiB"])
-def test_a_size_that_is_none(text):
-    """P14: a malformed size and one below its minimum are refused."""
-    with pytest.raises(InvalidArgumentError, match="is not a size, such as 64k, 256m"):
-        options.size(text)
-    with pytest.raises(InvalidArgumentError, match="is not a size of 2097152 bytes or more"):
-        options.size("1MiB", least=2 << 20)
-
-
-@pytest.mark.parametrize(
     ("given", "expected"),
     [
         ({}, 768 << 20),

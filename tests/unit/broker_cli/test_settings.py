@@ -82,35 +82,22 @@ def test_several_addresses(file):
     assert settings({**DATA, "config": config}, {}).options.listen == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('lsten = "h:1"', "there is no option 'lsten'. Did you mean listen? All of them: data"),
-        ("[broker]\ndata = '/d'", "there is no option 'broker'. All of them"),
-    ],
-)
-def test_an_unknown_key_is_refused(text, told, file):
+def test_an_unknown_key_is_refused(file):
     """O1: the error names the file and the nearest option."""
-    config = file(text)
+    config = file('lsten = "h:1"')
     with pytest.raises(UnknownOptionError) as error:
         settings({**DATA, "config": config}, {})
-    assert str(error.value).startswith(f"{config}: {told}")
+    told = f"{config}: there is no option 'lsten'. Did you mean listen? All of them: data"
+    assert str(error.value).startswith(told)
 
 
 @pytest.mark.parametrize(
     ("flags", "environment", "text", "told"),
     [
         ({"listen": ("7",)}, {}, "", "--listen '7' is not HOST:PORT or unix:PATH."),
-        (
-            {},
-            {"ACKQ_BROKER_LOG_LEVEL": "loud"},
-            "",
-            "ACKQ_BROKER_LOG_LEVEL 'loud' is not one of",
-        ),
+        ({}, {"ACKQ_BROKER_LOG_LEVEL": "loud"}, "", "ACKQ_BROKER_LOG_LEVEL 'loud' is not one of"),
         ({}, {"ACKQ_BROKER_MEMORY_LIMIT": "1"}, "", "ACKQ_BROKER_MEMORY_LIMIT '1' is no"),
-        ({}, {"ACKQ_BROKER_NO_SYNC": "so"}, "", "ACKQ_BROKER_NO_SYNC 'so' is not true or false."),
         ({}, {}, "listen = 1.5", "listen in {file} 1.5 is not a string, number or boolean."),
-        ({}, {}, "listen = ", "{file} is not valid TOML: "),
         ({}, {}, "listen = " + "[" * 10_000, "{file} is not valid TOML: "),
     ],
 )

@@ -74,16 +74,3 @@ def test_what_a_failed_command_says(error, status, code, said, capsys):
             "exit_status": status,
         },
     }
-
-
-@pytest.mark.parametrize("error", [BrokenPipeError(), failure.PipeClosedError("closed")])
-def test_a_closed_pipe_is_no_error(error, capsys):
-    """A closed pipe exits like a program ended by SIGPIPE, without a message."""
-    assert failure.run(raising(error), as_json=True) == 141
-    assert capsys.readouterr() == ("", "")
-
-
-def test_an_error_of_the_program_is_not_hidden():
-    """A bug ends with its traceback."""
-    with pytest.raises(ZeroDivisionError):
-        failure.run(lambda: 1 / 0, as_json=True)

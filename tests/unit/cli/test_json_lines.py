@@ -12,30 +12,6 @@ from ackq.cli.output import plain_row
 from ackq.errors import InvalidArgumentError
 
 
-def test_a_line_has_every_property():
-    """A line may have every property; a null counts as absent."""
-    line = {
-        "body": "é",
-        "routing_key": "eu",
-        "exchange": "x",
-        "message_id": "7",
-        "correlation_id": "c",
-        "reply_to": "r",
-        "content_type": "t",
-        "headers": {"k": "v"},
-        "ttl_ms": 5,
-        "persistent": False,
-        "published_at": "2013-01-01T05:15:00+00:00",
-    }
-    expected = {
-        **line,
-        "body": "é".encode(),
-        "published_at": datetime(2013, 1, 1, 5, 15, tzinfo=UTC),
-    }
-    assert properties(json.dumps(line).encode()) == expected
-    assert properties(b'{"body": "", "message_id": null}') == {"body": b""}
-
-
 @pytest.mark.parametrize(
     "line", [b'{"body_base64": "//4="}', b'{"body": "//4=", "body_encoding": "base64"}']
 )
@@ -75,20 +51,15 @@ def test_a_consumed_line_is_published_as_it_was(body):
     [
         (b"{", "The line is not JSON at column 2; write {"),
         (b"\xff", "The line is not UTF-8 at byte 1; write {"),
-        (b"[" * 100_000, "The line is nested too deeply; write {"),
         (b'{"body": "a", "ttl_ms": ' + b"9" * 5000 + b"}", "a number has too many digits"),
         (b'{"body": "\\ud800"}', "'body' is not text"),
-        (b'"text"', "The line is not a JSON object"),
-        (b"{}", "'body' is missing"),
         (b'{"body": null}', "'body' is missing"),
         (b'{"body": {"a": 1}}', "'body' is {\"a\": 1}; it must be a string"),
         (b'{"body": "a", "body_base64": "YQ=="}', "give one of the two"),
         (b'{"body_base64": "?"}', "'body_base64' is not base64"),
         (b'{"body": "a", "mesage_id": "1"}', "'mesage_id' is unknown; a line may have body"),
         (b'{"body": "a", "headers": ["k"]}', "'headers' is [\"k\"]; it must be an object"),
-        (b'{"body": "a", "headers": {"k": 1}}', "'headers.k' is 1; it must be a string"),
         (b'{"body": "a", "ttl_ms": "5"}', "'ttl_ms' is \"5\"; it must be a whole number"),
-        (b'{"body": "a", "persistent": 1}', "'persistent' is 1; it must be true or false"),
         (b'{"body": "a", "published_at": "now"}', "'published_at' is not a time"),
         (b'{"body": "a", "published_at": "2013-01-01"}', "'published_at' has no time zone"),
     ],

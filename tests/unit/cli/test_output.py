@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ackq.cli.output import as_dict, elided, preview, print_table
+from ackq.cli.output import as_dict, preview, print_table
 from ackq.info import BatchInfo, QueueInfo, QueueProperties, SessionInfo, StageInfo
 from ackq.v1 import admin_pb2
 
@@ -53,27 +53,6 @@ def test_a_terminal_gets_a_table_of_its_width(capsys, monkeypatch, columns, show
     assert name.endswith("…" + "z" * (shown - shown // 2 - 1))
     assert len(long) <= max(int(columns), 16 + 2 + 18 + 2 + 16 + 2 + 4)
     assert long.rindex("a") == short.rindex("c") == head.index("DEAD")
-
-
-def test_what_is_no_terminal_gets_all(capsys, monkeypatch):
-    """M4: output that is not a terminal is never elided."""
-    monkeypatch.setenv("COLUMNS", "40")
-    print_table(("QUEUE", "SESSIONS"), [(LONG, LONG)])
-    assert capsys.readouterr().out.splitlines()[1] == f"{LONG}  {LONG}"
-
-
-@pytest.mark.parametrize(
-    ("text", "room", "shown"),
-    [
-        ("abcdef", 6, "abcdef"),
-        ("abcdefg", 6, "abc…fg"),
-        ("日本日本", 6, "日…本"),
-        ("e\u0301" * 5, 5, "e\u0301" * 5),
-    ],
-)
-def test_an_elided_text_takes_no_more_than_its_room(text, room, shown):
-    """M4: an elided text fits its room, counted in terminal columns."""
-    assert elided(text, room) == shown
 
 
 def test_the_start_of_a_body_says_how_long_the_whole_is():

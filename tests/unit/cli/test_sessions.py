@@ -52,15 +52,11 @@ def run(monkeypatch):
     return invoke
 
 
+GONE = errors.SessionNotFoundError("It is gone.")
+
+
 @pytest.mark.parametrize(
-    "happened",
-    [
-        {"epoch": 4},
-        {"incarnation": "2"},
-        {"end_tag": 5},
-        {"live": True},
-        errors.SessionNotFoundError("It is gone."),
-    ],
+    "happened", [{"epoch": 4}, {"incarnation": "2"}, {"end_tag": 5}, {"live": True}, GONE]
 )
 def test_what_a_query_took_up_meanwhile_stays(run, happened):
     """S8: a session that changed after the listing stays; the others are released."""
@@ -73,20 +69,19 @@ def test_what_a_query_took_up_meanwhile_stays(run, happened):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
-        ["a", "--finished"],
-        ["a", "--dry-run"],
-        ["a", "--yes"],
-        ["--finished", "--fence"],
-        ["--finished", "--tags", "1", "--dry-run"],
-        ["a", "--finished", "--tags", "1"],
-        ["--tags", "1"],
+        "",
+        "a --finished",
+        "a --dry-run",
+        "a --yes",
+        "--finished --fence",
+        "--finished --tags 1 --dry-run",
+        "--tags 1",
     ],
 )
 def test_what_does_not_go_together(run, arguments):
     """S8: contradictory arguments are a usage error, and nothing is released."""
     admin = Admin()
-    refused = run(admin, *arguments)
+    refused = run(admin, *arguments.split())
     assert (refused.exit_code, "Give NAME" in refused.output) == (2, True)
     assert admin.released == []
 

@@ -5,10 +5,8 @@ import pytest
 from ackq import errors
 from ackq.client import Admin, close_channels
 from ackq.info import BatchInfo, WriterInfo
-from ackq.v1 import admin_pb2, publishing_pb2, sessions_pb2
-from ackq.wire import columns
+from ackq.v1 import admin_pb2, publishing_pb2
 from tests.fakes.scripted_broker import FakeBroker
-from tests.unit.client.blocks.test_decoding import content, runs
 
 
 @pytest.fixture
@@ -40,19 +38,6 @@ def test_call_the_server_does_not_have(admin):
     """A call that the server does not implement raises `UnsupportedError`."""
     with pytest.raises(errors.UnsupportedError, match="does not offer this call"):
         admin.info()
-
-
-def test_browse_lease_gives_delivery_tags(broker, admin):
-    """S8: all columns when none are named; range and limit go to the broker."""
-    broker.sessions.lease_frames = [
-        sessions_pb2.BrowseLeaseResponse(header=runs((3, 2)), block=content([b"a", b"b"]))
-    ]
-    (batch,) = admin.browse_lease("s", first_tag=3, last_tag=9, max_messages=2)
-    assert batch.schema.names == list(columns.DELIVERED)
-    assert batch.column("delivery_tag").to_pylist() == [3, 4]
-    (request,) = broker.sessions.operation_requests
-    assert (request.session, request.first_tag, request.last_tag) == ("s", 3, 9)
-    assert request.max_messages == 2
 
 
 def writers(*names, more=False):

@@ -71,13 +71,6 @@ def test_result_waits_for_another_thread(kind):
     assert [each.result() for each in waiting] == [7] * 3
 
 
-def test_a_failure_is_raised(kind):
-    failed = kind()
-    set_exception(failed)
-    with pytest.raises(QueueFullError, match="full"):
-        failed.result(0)
-
-
 class Interrupted:
     """A lock that nobody releases: Python notices Ctrl-C when the third wait for it ends."""
 

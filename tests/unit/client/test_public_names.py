@@ -16,8 +16,3 @@ def test_importing_security_needs_no_grpc():
 def test_every_public_name_exists():
     """Each name in the lazy table exists in its module."""
     assert [name for name in client.__all__ if not hasattr(client, name)] == []
-
-
-def test_public_names_are_listed():
-    """`dir()` lists public names before they are imported, for completion in notebooks."""
-    assert {"Publisher", "Admin", "AsyncChannel", "ModeName", "OutcomeName"} <= set(dir(client))

@@ -13,6 +13,8 @@ from tests.unit.core.harness import Harness
 from tests.unit.core.link_process import LinkProcess
 
 MOST = 4
+
+
 # Each bound of what the broker keeps for all users, and where the share of one is checked.
 BOUNDS = {
     "MAX_PUBLISHERS": "core",
@@ -26,6 +28,8 @@ BOUNDS = {
     "MAX_BINDINGS": "security.usage",
     "MAX_HTTP_CONNECTIONS": "of one address: MAX_HTTP_CONNECTIONS_EACH",
 }
+
+
 # Bounds of one object, one request or one client.
 OWN = {
     *("MAX_MESSAGE_BYTES", "MAX_FRAME_BYTES", "MAX_FRAME_ROWS", "MAX_HEADER_BYTES"),
@@ -47,6 +51,9 @@ def test_each_bound_has_a_share_or_is_of_one() -> None:
     assert every == set(BOUNDS) | OWN
 
 
+KINDS = ["MAX_LINKS", "MAX_PUBLISHERS", "MAX_SESSIONS", "MAX_WRITERS"]
+
+
 def opened(harness: Harness, kind: str, number: int, user: str) -> None:
     """Opens one more object of a kind for a user."""
     name = f"{user}-{number}"
@@ -60,7 +67,7 @@ def opened(harness: Harness, kind: str, number: int, user: str) -> None:
         LinkProcess(harness, name, user=user)
 
 
-@pytest.mark.parametrize("kind", sorted(name for name in BOUNDS if BOUNDS[name] == "core"))
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A5, I6: at half the bound a user is refused, but others are not; also after a restart."""
     harness.declare("q")

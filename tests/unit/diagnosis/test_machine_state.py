@@ -26,60 +26,36 @@ def with_packages(**packages):
     return replace(SOUND, packages={**SOUND.packages, **names})
 
 
+def with_java(**fields):
+    return replace(SOUND, java=JavaFacts(**{"program": "/j", **fields}))
+
+
+def with_worker(**fields):
+    return replace(SOUND, worker=replace(SOUND.worker, **fields))
+
+
+OLD = replace(with_worker(version="3.10.2"), python=PythonFacts(path="/p", version="3.10.2"))
+NOWHERE = replace(SOUND, worker=PythonFacts("PYSPARK_PYTHON", "nopython"))
+ARROW = replace(SOUND, environment={"ARROW_PRE_0_15_IPC_FORMAT": "1"})
+
+
 @pytest.mark.parametrize(
     ("facts", "code", "words"),
     [
-        (
-            replace(
-                SOUND,
-                python=PythonFacts(path="/p", version="3.10.2"),
-                worker=replace(SOUND.worker, version="3.10.2"),
-            ),
-            "python-old",
-            "3.11 or newer",
-        ),
-        (with_packages(pyspark="3.5.1"), "pyspark-version", "made for 4.0.1 to 4.3"),
+        (OLD, "python-old", "3.11 or newer"),
         (with_packages(pyspark="4.0.0"), "pyspark-version", "made for 4.0.1 to 4.3"),
-        (with_packages(pyspark="4.4.0"), "pyspark-version", "made for 4.0.1 to 4.3"),
         (with_packages(delta_spark="4.4.1"), "delta-version", "4.4.0 is the one"),
-        (with_packages(delta_spark="4.3.1"), "delta-version", "4.4.0 is the one"),
-        (with_packages(delta_spark="4.5.0"), "delta-version", "4.4.0 is the one"),
         (with_packages(pyspark="4.3.0"), "delta-version", "no jars for Spark 4.3 yet"),
         (with_packages(pyarrow="17.0.0"), "pyarrow", "18 or newer"),
         (replace(SOUND, java=JavaFacts()), "java-missing", "no java is in PATH"),
         (replace(SOUND, java=JavaFacts(home="/none")), "java-home", "no bin/java"),
-        (
-            replace(SOUND, java=JavaFacts(program="/j", version="1.8.0_392")),
-            "java-old",
-            "Spark 4 needs 17",
-        ),
-        (replace(SOUND, java=JavaFacts(program="/j", error="no")), "java-broken", "no."),
-        (replace(SOUND, java=JavaFacts(program="/j")), "java-broken", "no version"),
-        (
-            replace(SOUND, worker=PythonFacts("PYSPARK_PYTHON", "nopython")),
-            "worker-python-missing",
-            "PYSPARK_PYTHON is nopython, and there is no such program.",
-        ),
-        (
-            replace(SOUND, worker=replace(SOUND.worker, version="3.12.1")),
-            "worker-python-version",
-            "workers of another version",
-        ),
-        (
-            replace(SOUND, worker=replace(SOUND.worker, missing=("grpc",))),
-            "worker-python-packages",
-            "cannot import grpc",
-        ),
-        (
-            replace(SOUND, worker=replace(SOUND.worker, error="exit status 3")),
-            "worker-python-broken",
-            "exit status 3",
-        ),
-        (
-            replace(SOUND, environment={"ARROW_PRE_0_15_IPC_FORMAT": "1"}),
-            "arrow-old-format",
-            "does not read",
-        ),
+        (with_java(version="1.8.0_392"), "java-old", "Spark 4 needs 17"),
+        (with_java(error="no"), "java-broken", "no."),
+        (NOWHERE, "worker-python-missing", "is nopython, and there is no such program."),
+        (with_worker(version="3.12.1"), "worker-python-version", "workers of another version"),
+        (with_worker(missing=("grpc",)), "worker-python-packages", "cannot import grpc"),
+        (with_worker(error="exit status 3"), "worker-python-broken", "exit status 3"),
+        (ARROW, "arrow-old-format", "does not read"),
     ],
 )
 def test_what_is_broken(facts, code, words):
@@ -140,11 +116,3 @@ def test_a_plain_client_needs_no_java():
     assert {code: each.severity for code, each in found.items()} == {
         "pyspark-missing": Severity.NOTE
     }
-
-
-@pytest.mark.parametrize(
-    ("version", "major"), [("17.0.9", 17), ("1.8.0_392", 8), ("25", 25), ("21-ea", 21), ("", 0)]
-)
-def test_the_feature_release_of_java(version, major):
-    """Java's version formats of all its releases are understood."""
-    assert JavaFacts(version=version).major == major

@@ -3,22 +3,13 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from ackq.diagnosis.message_path import Hit, not_found, path_of
+from ackq.diagnosis.message_path import Hit, path_of
 from ackq.info import Holding, SessionInfo
 
 
 def row(**fields):
     fields = {"position": 3, "leased": False, "delivery_count": 1, "headers": None, **fields}
     return {"published_at": datetime(2013, 1, 1, 10, tzinfo=UTC), **fields}
-
-
-def test_a_message_that_waits():
-    """Q9, C7: a ready message, with the number of earlier deliveries."""
-    assert path_of(Hit("q", row())) == [
-        "In queue 'q' at position 3, published at 2013-01-01 10:00:00 UTC: it waits for delivery."
-    ]
-    (again,) = path_of(Hit("q", row(delivery_count=3)))
-    assert again.endswith("it waits for delivery; it was delivered 2 times before.")
 
 
 def test_a_message_that_a_session_leases():
@@ -68,9 +59,3 @@ def test_a_dead_letter():
         "dead-lettered from that queue for this cause once; the first time was from queue 'orders'."
     )
     assert hit.as_dict()["dead_letter"] == names
-
-
-def test_a_message_that_is_nowhere():
-    """Q9: a message that was not found, with the number of messages examined."""
-    assert "(searched: 2 messages in queue 'q')" in not_found("m", 2, ["q"])
-    assert "in 3 queues" in not_found("m", 2, ["a", "b", "c"])

@@ -20,21 +20,13 @@ from ackq.info import (
 )
 
 NOW_US = 1_357_034_400_000_000  # 2013-01-01 10:00:00 UTC
-PROBLEM, WARNING, NOTE, OK = (
-    Severity.PROBLEM,
-    Severity.WARNING,
-    Severity.NOTE,
-    Severity.OK,
-)
+PROBLEM, WARNING, NOTE = Severity.PROBLEM, Severity.WARNING, Severity.NOTE
+BESIDE = ("dead_letters", "serving", "sources", "outbound")
 
 
 def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
     """Facts of queue `q`, durable by default, which `sessions` read."""
-    rest = {
-        name: queue.pop(name)
-        for name in ("dead_letters", "serving", "sources", "outbound")
-        if name in queue
-    }
+    rest = {name: queue.pop(name) for name in BESIDE if name in queue}
     return QueueFacts(
         "q",
         ServerInfo(now_us=NOW_US, **(broker or {})),
@@ -98,9 +90,6 @@ def codes(given):
     return [each.code for each in diagnose(given)]
 
 
-# --- the queue as a whole ---
-
-
 def test_a_queue_that_does_not_exist():
     """Q9, Q7: a non-durable queue may have ended with the restart that the uptime shows."""
     broker = ServerInfo(now_us=NOW_US, uptime_ms=90_000)
@@ -110,20 +99,6 @@ def test_a_queue_that_does_not_exist():
     assert "The broker started 1.5 min ago." in finding.sentence
     # The name in the command must be one argument of the shell.
     assert finding.remedy == "ackq queue declare 'it'\"'\"'s gone'"
-
-
-def test_an_empty_queue():
-    """Q9: the sentence says what became of the queue's messages."""
-    (finding,) = diagnose(facts())
-    assert (finding.severity, finding.sentence) == (
-        OK,
-        "The queue is empty, and no message was ever published to it.",
-    )
-    (finding,) = diagnose(facts(published=7, accepted=5, dropped=2))
-    assert finding.sentence.endswith("It had 7 messages so far: 5 accepted, 2 dropped.")
-
-
-# --- channels ---
 
 
 def test_all_unacked_at_a_consumer_that_is_quiet():
@@ -148,279 +123,142 @@ def test_all_unacked_at_a_consumer_that_is_quiet():
     assert "ready again at once" in finding.remedy
 
 
-QUIET = {"age_ms": 90_000, "quiet_ms": 90_000}
+def batch(**fields):
+    target = BatchTarget(queue="q", rows=10, payload_bytes=2048)
+    given = {"writer": "W", "batch_id": 3, "targets": [target], "age_ms": HOUR_MS, **fields}
+    return BatchInfo(**given)
+
+
+def staged(**fields):
+    return {"staged": 10, "batches": [batch(**fields)]}
+
+
+def held_by(*holdings, **more):
+    return {"holdings": {"holdings": list(holdings), **more}}
+
+
+def failing(limit, failures, **properties):
+    """A message that failed so often, under a limit of deliveries."""
+    holdings = {"most_failures": failures, "consumers": [consumer(has_room=True)]}
+    return {"properties": {"delivery_limit": limit, **properties}, "holdings": holdings}
+
+
+def dead_letters_in(overflow):
+    """A queue whose dead-letter queue is full."""
+    properties = QueueProperties(max_length=2, overflow=overflow)
+    dead = QueueInfo(queue="d", ready=2, properties=properties)
+    return {"properties": {"dead_letter_queue": "d"}, "dead_letters": dead}
+
+
+def bounded(**properties):
+    return {"properties": properties}
+
+
+def link(**fields):
+    return {"outbound": (OutboundReport(link="l", queue="q", target="t", refused=1, **fields),)}
+
+
+READY, HOUR_MS = {"ready": 3}, 3_600_000
+IDLE = session(live=False, leased=0)
+DETACHED = session(live=False, leased=0, detached=True, session_timeout_ms=1_000)
+KEPT = {"retained_batches": 1_200, "retained_from_batch": 7, "retained_age_ms": HOUR_MS}
+RETAINS = {"sessions": [session(retain_ms=86_400_000, retained_payload_bytes=2048, **KEPT)]}
+READING, OFTEN = {"sessions": [session()]}, {"sessions": [session(attaches=4)]}
+UNREAD = channel(age_ms=90_000, quiet_ms=90_000)
+ROOM, FREE = consumer(unacked=1, has_room=True), consumer(prefetch=1000)
+DROPS = bounded(max_length=3, overflow="drop-head")
+COUNTED = {"ready": 1, "unacked": 1, "delayed": 1, "staged": 1}
+BYTES = {"payload_bytes": 60, "holdings": {"staged_bytes": 40}}
+
+
+def alarmed(alarm):
+    return {"broker": {"blocked": "5 bytes are left", "alarm": alarm}}
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "severity", "words"),
+    ("given", "code", "severity", "sentence", "remedy"),
     [
+        # Q9, C11, C12, K6, Q7, S3: readers with a query or without, a trigger, or a full client.
+        ({**READY, "sessions": [IDLE]}, "readers-gone", PROBLEM, "'s', and no query is c", ""),
+        (READY | READING | held_by(lease()), "behind-a-batch", NOTE, "", ""),
+        ({**READY, "sessions": [session(leased=0)]}, "between-triggers", NOTE, "minMessages", ""),
+        (READY | held_by(consumers=[ROOM]), "delivering", NOTE, "", ""),
+        (READY | held_by(UNREAD, consumers=[FREE]), "client-does-not-read", PROBLEM, "", ""),
+        (held_by(channel(connected=False)), "unacked-at-consumer", NOTE, "connection is cut", ""),
+        (held_by(channel()), "unacked-at-consumer", NOTE, "no longer has a consumer on", ""),
+        (bounded(durable=False), "not-durable", NOTE, "", ""),
+        # S5, S8, S13: what sessions hold, and what they keep.
         (
-            {"ready": 3, "sessions": [session(live=False, leased=0)]},
-            "readers-gone",
-            PROBLEM,
-            "'s', and no query is connected",
-        ),
-        (
-            {"ready": 3, "sessions": [session()], "holdings": {"holdings": [lease()]}},
-            "behind-a-batch",
-            NOTE,
-            "",
-        ),
-        (
-            {"ready": 3, "sessions": [session(leased=0)]},
-            "between-triggers",
-            NOTE,
-            "minMessagesPerTrigger",
-        ),
-        (
-            {"ready": 3, "holdings": {"consumers": [consumer(unacked=1, has_room=True)]}},
-            "delivering",
-            NOTE,
-            "",
-        ),
-        (
-            {
-                "ready": 3,
-                "holdings": {
-                    "holdings": [channel(**QUIET)],
-                    "consumers": [consumer(prefetch=1000)],
-                },
-            },
-            "client-does-not-read",
-            PROBLEM,
-            "",
-        ),
-        (
-            {"holdings": {"holdings": [channel(connected=False)]}},
-            "unacked-at-consumer",
-            NOTE,
-            "Its connection is cut",
-        ),
-        (
-            {"holdings": {"holdings": [channel()]}},
-            "unacked-at-consumer",
-            NOTE,
-            "no longer has a consumer on this queue",
-        ),
-        (
-            {"sessions": [session()], "holdings": {"holdings": [lease(age_ms=3_600_000)]}},
+            {"sessions": [session()], **held_by(lease(age_ms=HOUR_MS))},
             "lease-long",
             WARNING,
             "",
+            "",
         ),
-        ({"properties": {"durable": False}}, "not-durable", NOTE, ""),
+        (OFTEN | held_by(lease()), "lease-attempts", PROBLEM, "attempt 4", "reject s --tags"),
+        ({"sessions": [DETACHED]}, "session-detached", NOTE, "", ""),
+        ({"sessions": [IDLE]}, "session-idle", NOTE, "", "ackq session release s"),
+        (RETAINS, "session-retains", NOTE, "1,200 accepted batches, from batch 7 on, 1.0 h", ""),
+        # C13: a message keeps failing, and no limit takes it out; a full dead-letter queue.
+        (failing(2, 2), "delivery-limit-without-dead-letters", PROBLEM, "", ""),
+        (failing(2, 1), "delivery-limit-without-effect", WARNING, "", ""),
+        (READY | failing(0, 3), "message-fails-again-and-again", WARNING, "", ""),
+        (dead_letters_in("drop-head"), "dead-letter-queue-full", WARNING, "", ""),
+        (dead_letters_in("reject-publish"), "dead-letter-queue-full", NOTE, "", ""),
+        (dead_letters_in("drop-head"), "dead-letters", NOTE, "", "ackq queue redrive d"),
+        # Q3: all messages count for a bound, with drop-head ready ones only.
+        (bounded(max_length=4) | COUNTED, "queue-full-refuses", PROBLEM, "are refused", ""),
+        (bounded(max_bytes=100) | BYTES, "queue-full-refuses", PROBLEM, "are refused", ""),
+        (DROPS | {"ready": 3, "dropped": 9}, "queue-full-drops", WARNING, "9 messages are dr", ""),
+        # Q3: when messages expire, and where they go.
+        (held_by(next_expiry_ms=60_000), "expiry-ahead", NOTE, "deleted: the next in 1.0 min.", ""),
+        ({"expired": 4}, "expired", NOTE, "4 messages expired", ""),
+        # K3, K14: staged rows of a writer that is gone, and of one under way.
+        (staged(), "staged-and-silent", WARNING, "Batch 3 of 'W' has staged 10 rows (2.0", "W 3"),
+        (staged(), "staged-and-silent", WARNING, "7 days", "ackq batch drop W 3"),
+        (staged(single=True), "staged-and-silent", WARNING, "a day", ""),
+        (staged(edges="a:1,b:1"), "prepared", NOTE, "for the edges a:1,b:1", "drop W 3 --force"),
+        (staged(open_stages=2), "staging", NOTE, "", ""),
+        (staged(age_ms=5_000), "staging", NOTE, "", ""),
+        # P14, O6: the broker takes no publishes.
+        (alarmed("disk"), "disk-alarm", PROBLEM, "5 bytes are left", ""),
+        (alarmed("memory"), "memory-alarm", PROBLEM, "5 bytes are left", ""),
+        (alarmed("draining"), "broker-draining", PROBLEM, "", "ackq broker drain --resume"),
+        # L26: a link's present obstacle.
+        (link(limited_by="alarm"), "link-out-blocked", WARNING, "", ""),
     ],
 )
-def test_where_messages_are(given, code, severity, words):
-    """Q9, C11, C12, K6, Q7, S3: readers with a query or without, a trigger, or a full client."""
+def test_a_state_has_its_sentence(given, code, severity, sentence, remedy):
+    """Q9: one finding with cause and remedy, of its severity."""
     finding = found(facts(**given), code)
     assert finding.severity is severity
-    assert words in finding.sentence
+    assert sentence in finding.sentence
+    assert remedy in finding.remedy
 
 
-# --- sessions ---
-
-
-def leased(session_info, **fields):
-    return facts(
-        unacked=5,
-        sessions=[session_info],
-        holdings={"holdings": [lease(**fields)], "holding_count": 1},
-    )
-
-
-def test_a_lease_of_a_live_query():
-    """Q9, S1: the lease's query, batch, attempts, and whether its rows were read."""
-    finding = found(leased(session()), "lease-live")
-    assert finding.severity is NOTE
-    assert finding.sentence == (
-        "The session 's' has leased 5 messages (515 bytes, positions 3 to 7; they keep 4.0 KiB of "
-        "the journal) for 10 s (since 2013-01-01 09:59:50 UTC), for batch 4 of query Q. Its rows "
-        "were read. Process 7 on h (app) is connected, at attempt 1. The messages are accepted "
-        "once its checkpoint has the batch."
-    )
-
-
-def test_a_batch_that_is_started_again_and_again():
-    """Q9, S8: a lease of many attempts may hold a bad message; the command rejects it."""
-    finding = found(leased(session(attaches=4)), "lease-attempts")
-    assert finding.severity is PROBLEM
-    assert "attempt 4" in finding.sentence
-    assert "ackq session reject s --tags" in finding.remedy
-
-
-def test_a_session_that_was_detached_and_one_that_is_finished():
-    """Q9, S5: detached and idle sessions that hold nothing."""
-    away = session(live=False, leased=0, detached=True, session_timeout_ms=1_000)
-    assert found(facts(sessions=[away]), "session-detached").severity is NOTE
-    finished = session(live=False, leased=0)
-    finding = found(facts(sessions=[finished]), "session-idle")
-    assert finding.remedy.endswith("ackq session release s")
-    assert codes(facts(sessions=[session(leased=0)])) == ["queue-empty"]
-
-
-def test_a_session_that_retains_batches():
-    """Q9, S13: how far back accepted batches go, and what they cost."""
-    figures = {"retained_batches": 1_200, "retained_from_batch": 7, "retained_age_ms": 3_600_000}
-    kept = session(retain_ms=86_400_000, retained_payload_bytes=2048, **figures)
-    finding = found(facts(sessions=[kept]), "session-retains")
-    assert finding.severity is NOTE
-    assert "1,200 accepted batches, from batch 7 on, 1.0 h back: 2" in finding.sentence
-
-
-def test_a_queue_that_retains_messages():
-    """Q9, S13: how far back accepted messages go, what they cost, and how to read them again."""
-    given = facts(retained=1_200, retained_payload_bytes=2048, retained_age_ms=3_600_000)
-    finding = found(given, "queue-retains")
-    assert "1,200 messages that channels accepted, 1.0 h back: 2" in finding.sentence
-    assert finding.remedy.endswith(": ackq queue rewind q --earliest")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"sessions": [session(leased=0)]}, ["queue-empty"]),
+        (failing(2, 2, drop_on_limit=True), ["queue-empty"]),
+        (failing(2, 2, dead_letter_queue="d") | {"dead_letters": QueueInfo()}, ["queue-empty"]),
+        (staged(committed=True), ["nothing-stuck"]),
+        (bounded(max_length=5) | COUNTED, ["no-consumer", "redelivery-delay"]),
+        (bounded(max_bytes=101) | BYTES, ["queue-empty"]),
+        (DROPS | {"ready": 2, "unacked": 5}, ["no-consumer"]),
+        (link(), ["queue-empty"]),
+    ],
+)
+def test_what_is_as_it_should_be(given, expected):
+    """Q9: limits that end a failing message, repetitions, bounds with room, past obstacles."""
+    assert codes(facts(**given)) == expected
 
 
 def test_more_holders_than_are_shown():
     """Q9: holders that are not shown are counted."""
-    many = [channel() for _ in range(30)]
-    given = facts(unacked=150, holdings={"holdings": many, "holding_count": 2_000})
+    given = facts(unacked=150, **held_by(*[channel()] * 30, holding_count=2_000))
     assert found(given, "more-holders").sentence.startswith("1,980 more")
     assert codes(given).count("unacked-at-consumer") == 20
-
-
-# --- waiting messages ---
-
-
-@pytest.mark.parametrize(
-    ("limit", "failures", "code", "severity"),
-    [
-        (2, 2, "delivery-limit-without-dead-letters", PROBLEM),
-        (2, 1, "delivery-limit-without-effect", WARNING),
-        (0, 3, "message-fails-again-and-again", WARNING),
-    ],
-)
-def test_a_message_that_fails_for_ever(limit, failures, code, severity):
-    """Q9, C13: a message keeps failing, and no limit takes it out."""
-    given = facts(
-        ready=1,
-        properties={"delivery_limit": limit},
-        holdings={"most_failures": failures, "consumers": [consumer(has_room=True)]},
-    )
-    assert found(given, code).severity is severity
-
-
-def test_a_limit_that_ends_it_says_nothing():
-    """C13: no finding for a limit with drop-on-limit or a dead-letter queue."""
-    for more in ({"drop_on_limit": True}, {"dead_letter_queue": "d"}):
-        given = facts(
-            properties={"delivery_limit": 2, **more},
-            holdings={"most_failures": 2},
-            dead_letters=QueueInfo(queue="d"),
-        )
-        assert codes(given) == ["queue-empty"]
-
-
-@pytest.mark.parametrize(
-    ("overflow", "severity"),
-    [("drop-head", WARNING), ("reject-publish", NOTE)],
-)
-def test_a_dead_letter_queue_that_is_full(overflow, severity):
-    """Q9, C13: dead letters always get in; a drop-head queue drops its oldest for them."""
-    properties = QueueProperties(max_length=2, overflow=overflow)
-    dead = QueueInfo(queue="d", ready=2, properties=properties)
-    given = facts(properties={"dead_letter_queue": "d"}, dead_letters=dead)
-    assert found(given, "dead-letter-queue-full").severity is severity
-    assert found(given, "dead-letters").remedy.endswith("ackq queue redrive d")
-
-
-@pytest.mark.parametrize(
-    ("properties", "queue", "holdings"),
-    [
-        ({"max_length": 4}, {"ready": 1, "unacked": 1, "delayed": 1, "staged": 1}, {}),
-        ({"max_bytes": 100}, {"ready": 1, "payload_bytes": 60}, {"staged_bytes": 40}),
-    ],
-)
-def test_a_full_queue_refuses_publishers(properties, queue, holdings):
-    """Q9, Q3: ready, delayed, unacked and staged messages count for the bound."""
-    given = facts(properties=properties, holdings=holdings, **queue)
-    finding = found(given, "queue-full-refuses")
-    assert finding.severity is PROBLEM
-    assert "publishers are refused" in finding.sentence
-    properties = {name: bound + 1 for name, bound in properties.items()}
-    assert "queue-full-refuses" not in codes(
-        facts(properties=properties, holdings=holdings, **queue)
-    )
-
-
-def test_a_full_queue_drops_its_oldest():
-    """Q9, Q3: with drop-head only ready messages count for the bound."""
-    properties = {"max_length": 3, "overflow": "drop-head"}
-    finding = found(facts(ready=3, dropped=9, properties=properties), "queue-full-drops")
-    assert "9 messages are dropped" in finding.sentence
-    assert "queue-full-drops" not in codes(facts(ready=2, unacked=5, properties=properties))
-
-
-def batch(**fields):
-    target = BatchTarget(queue="q", rows=10, payload_bytes=2048)
-    return BatchInfo(writer="W", batch_id=3, targets=[target], **fields)
-
-
-def test_staged_rows_of_a_writer_that_is_gone():
-    """Q9, K3: staged rows of a silent writer hold room; the command drops them."""
-    given = facts(staged=10, batches=[batch(age_ms=3_600_000)])
-    finding = found(given, "staged-and-silent")
-    assert finding.severity is WARNING
-    assert "Batch 3 of 'W' has staged 10 rows (2.0 KiB) and not" in finding.sentence
-    assert "7 days" in finding.sentence
-    assert finding.remedy.endswith("ackq batch drop W 3")
-    single = facts(staged=10, batches=[batch(age_ms=3_600_000, single=True)])
-    assert "a day" in found(single, "staged-and-silent").sentence
-
-
-def test_rows_that_another_edge_may_have_committed():
-    """K14: they are not dropped without force, and no retention ends them."""
-    given = facts(staged=10, batches=[batch(age_ms=3_600_000, edges="a:1,b:1")])
-    finding = found(given, "prepared")
-    assert "for the edges a:1,b:1" in finding.sentence
-    assert finding.remedy.endswith("ackq batch drop W 3 --force")
-
-
-def test_staged_rows_of_a_write_under_way():
-    """Q9, K3: staged rows of a running write are normal; a repetition takes no room."""
-    for fields in ({"open_stages": 2, "age_ms": 3_600_000}, {"age_ms": 5_000}):
-        assert found(facts(staged=10, batches=[batch(**fields)]), "staging").severity is NOTE
-    assert codes(facts(staged=10, batches=[batch(committed=True)])) == ["nothing-stuck"]
-
-
-def test_messages_that_expire():
-    """Q9, Q3: when messages expire, and where they go."""
-    given = facts(ready=1, expired=4, holdings={"next_expiry_ms": 60_000})
-    assert found(given, "expiry-ahead").sentence.endswith(
-        "expire and are deleted: the next in 1.0 min."
-    )
-    assert "4 messages expired" in found(given, "expired").sentence
-
-
-# --- the broker ---
-
-
-@pytest.mark.parametrize(
-    ("reason", "alarm"),
-    [
-        ("The broker's disk has 5 bytes left; make room.", "disk"),
-        ("The broker's memory is short: it uses 5 bytes.", "memory"),
-    ],
-)
-def test_an_alarm_blocks_publishers(reason, alarm):
-    """Q9, P14: an alarm is a problem with the broker's reason."""
-    finding = found(facts(broker={"blocked": reason, "alarm": alarm}), f"{alarm}-alarm")
-    assert finding.severity is PROBLEM
-    assert reason in finding.sentence
-
-
-@pytest.mark.parametrize(("waits", "told"), [("alarm", True), ("", False)])
-def test_an_outbound_link_that_publishes_nothing(waits, told):
-    """L26: only a link's present obstacle is a finding of its queue, no past one."""
-    link = OutboundReport(link="l", queue="q", target="t", refused=1, limited_by=waits)
-    codes = [each.code for each in diagnose(facts(outbound=(link,)))]
-    assert ("link-out-blocked" in codes) is told
-    assert "link-out-works" not in codes
 
 
 def test_a_broker_that_stops_and_a_clock_that_jumped():
@@ -430,19 +268,6 @@ def test_a_broker_that_stops_and_a_clock_that_jumped():
     assert "2.0 h ahead" in found(given, "clock-jump").sentence
     gone = QueueFacts("q", ServerInfo(), serving=False)
     assert [each.code for each in diagnose(gone)] == ["queue-missing", "broker-stopping"]
-
-
-# --- the rest ---
-
-
-def test_the_worst_comes_first():
-    """Q9: findings are sorted, the most severe first, and each state has a finding."""
-    given = facts(
-        ready=3, expired=1, properties={"max_length": 3, "dead_letter_queue": "d"}, delayed=1
-    )
-    severities = [finding.severity for finding in diagnose(given)]
-    assert severities == sorted(severities, key=list(Severity).index)
-    assert severities[0] is PROBLEM
 
 
 def test_the_summary():

@@ -29,7 +29,6 @@ from tests.unit.service.publisher_streams import Stream
 
 IMAGES_PER_POINT = 2
 MESSAGES = 6
-DURABLE = admin_pb2.QueueProperties(durable=True)
 STAGE = b"s" * 16
 CHANNEL = b"c" * 16
 
@@ -78,20 +77,10 @@ class Running:
     async def __aexit__(self, *_):
         await self.engine.close()
 
-    async def declare(self, queue):
-        request = admin_pb2.DeclareQueueRequest(queue=queue, properties=DURABLE)
+    async def declare(self, queue, **properties):
+        properties = admin_pb2.QueueProperties(**properties or {"durable": True})
+        request = admin_pb2.DeclareQueueRequest(queue=queue, properties=properties)
         await self.admin.declare_queue(request)
-
-    async def declare_volatile(self, queue, dead_letter_queue):
-        properties = admin_pb2.QueueProperties(dead_letter_queue=dead_letter_queue)
-        await self.admin.declare_queue(
-            admin_pb2.DeclareQueueRequest(queue=queue, properties=properties)
-        )
-
-    async def reject(self, queue):
-        """Delivers a message and rejects it."""
-        await self.engine.call(commands.Deliver(CHANNEL, queue, 1))
-        await self.engine.call(commands.Settle(CHANNEL, Outcome.REJECTED, BitMap64([1])))
 
     async def bodies(self, queue):
         found = []
@@ -113,21 +102,17 @@ class Running:
         await self.publishing.commit_batch(request)
 
 
-def body(number):
-    return str(number).encode()
-
-
 async def live(monkeypatch, directory, disk):
     """Publishes, commits a batch, purges a queue, rejects; notes each answer."""
     async with Running(monkeypatch, directory, disk) as broker:
         for queue in ("q", "batch", "purged", "dead"):
             await broker.declare(queue)
-        await broker.declare_volatile("volatile", "dead")
+        await broker.declare("volatile", dead_letter_queue="dead")
         disk.note("declared")
         stream = NotingStream(broker.publishing, disk)
         stream.open()
         for number in range(1, MESSAGES + 1):
-            stream.publish(number, "q" if number % 2 else "purged", body=body(number))
+            stream.publish(number, "q" if number % 2 else "purged", body=b"%d" % number)
             await stream.confirms_come[number].wait()
         await broker.commit_batch(b"batch")
         disk.note("committed")
@@ -136,7 +121,8 @@ async def live(monkeypatch, directory, disk):
         disk.note("purged")
         stream.publish(MESSAGES + 1, "volatile", body=b"dead")
         await stream.confirms_come[MESSAGES + 1].wait()
-        await broker.reject("volatile")
+        await broker.engine.call(commands.Deliver(CHANNEL, "volatile", 1))
+        await broker.engine.call(commands.Settle(CHANNEL, Outcome.REJECTED, BitMap64([1])))
         disk.note("dead-lettered")
         stream.half_close()
         await stream.task
@@ -151,7 +137,7 @@ async def check(monkeypatch, directory, notes):
         if "declared" not in kinds:
             return
         here = await broker.bodies("q")
-        assert here[: (confirmed + 1) // 2] == [body(n) for n in range(1, confirmed + 1, 2)]
+        assert here[: (confirmed + 1) // 2] == [b"%d" % n for n in range(1, confirmed + 1, 2)]
         assert ("committed" not in kinds) or await broker.bodies("batch") == [b"batch"]
         # The dead letter was confirmed before it was on disk, as its queue would be lost, too.
         assert ("dead-lettered" not in kinds) or await broker.bodies("dead") == [b"dead"]
@@ -159,13 +145,7 @@ async def check(monkeypatch, directory, notes):
         if "purged" in kinds:
             assert purged == []
         elif "purging" not in kinds:
-            assert purged[: confirmed // 2] == [body(n) for n in range(2, confirmed + 1, 2)]
-
-
-def put(directory, files):
-    directory.mkdir(parents=True)
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
+            assert purged[: confirmed // 2] == [b"%d" % n for n in range(2, confirmed + 1, 2)]
 
 
 @pytest.mark.parametrize("snapshots", [False, True])
@@ -191,5 +171,8 @@ def test_what_was_answered_outlives_a_power_cut(monkeypatch, tmp_path, snapshots
         image.apply(change)
         for attempt in range(IMAGES_PER_POINT):
             directory = tmp_path / f"{step}-{attempt}"
-            put(directory, image.after_power_cut(random.Random(1000 * step + attempt)))
+            directory.mkdir()
+            left = image.after_power_cut(random.Random(1000 * step + attempt))
+            for name, content in left.items():
+                (directory / name).write_bytes(content)
             asyncio.run(check(monkeypatch, directory, image.notes))

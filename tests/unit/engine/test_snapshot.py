@@ -9,7 +9,6 @@ import pytest
 
 from ackq.errors import ClosedError
 from ackq_broker.core import commands, views
-from ackq_broker.core.core import Core
 from ackq_broker.engine import recovery, snapshot
 from ackq_broker.engine.snapshot import Pacing, unpack_state
 from ackq_broker.journal.failpoints import unarmed
@@ -114,67 +113,44 @@ async def test_a_second_snapshot_finishes_the_first(tmp_path):
 
 
 @pytest.mark.usefixtures("one_piece_a_turn")
-async def test_the_loop_gives_up_what_could_not_be_written():
-    """P8: the rest of a snapshot that has failed is not encoded."""
-    engine = HeldEngine()
-    written = engine.snapshots.write()
-    written.set_exception(OSError(errno.ENOSPC, "No space left on device"))
-    for _ in range(2):
-        await asyncio.sleep(0)
-    engine.core.cut()
-
-
-@pytest.mark.usefixtures("one_piece_a_turn")
 async def test_an_abandoned_snapshot_does_not_count(tmp_path):
-    """I2: a broker that fails leaves no partial state under the name of a snapshot."""
+    """I2, P8: a broker that fails leaves no partial state under the name of a snapshot.
+
+    The rest of a snapshot that could not be written is not encoded.
+    """
     async with started(tmp_path) as engine:
         written = engine.snapshots.write()
         engine.snapshots.abandon()
         engine.snapshots.abandon()  # there is nothing to abandon
         with pytest.raises(ClosedError, match="abandoned"):
             await asyncio.wrap_future(written)
-        assert list(tmp_path.glob("snapshot-*")) == []
-        assert list(tmp_path.glob("*.new")) == []
+        for pattern in ("snapshot-*", "*.new"):
+            assert list(tmp_path.glob(pattern)) == []
+    engine = HeldEngine()
+    engine.snapshots.write().set_exception(OSError(errno.ENOSPC, "No space left on device"))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    engine.core.cut()  # the failed snapshot's cut is closed
 
 
-def test_a_time_before_the_state():
-    """Q8: the time in front of a state is unpacked as it was packed."""
-    assert unpack_state(snapshot.pack_time(7) + Core().snapshot())[1] == 7
+def test_long_work_pauses_while_others_decide():
+    """I6: from a short decision on, until none has come for a while.
 
-
-class Clock:
-    """Seconds that the test sets."""
-
-    now_s = 50.0
-
-    def __call__(self):
-        return self.now_s
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def test_long_work_does_not_pause_for_itself(clock):
-    """I6: without others' decisions a slice follows the one before at once."""
-    paced = Pacing(clock)
+    Without others' decisions a slice follows the one before at once.
+    """
+    now_s = [50.0]
+    paced = Pacing(lambda: now_s[0])
     for _ in range(3):
         assert paced.pause_s() == 0
         paced.decisions += 1
         paced.long += 1
-
-
-def test_long_work_pauses_while_others_decide(clock):
-    """I6: from a short decision on, until none has come for a while."""
-    paced = Pacing(clock)
-    paced.decisions += 1
-    assert paced.pause_s() == snapshot._PAUSE_S
-    clock.now_s += snapshot._LATELY_S * 0.9
-    assert paced.pause_s() == snapshot._PAUSE_S
-    paced.decisions += 1
-    assert paced.pause_s() == snapshot._PAUSE_S
-    clock.now_s += snapshot._LATELY_S * 0.9
-    assert paced.pause_s() == snapshot._PAUSE_S
-    clock.now_s += snapshot._LATELY_S * 0.2
-    assert paced.pause_s() == 0
+    for decided, later, pause_s in (
+        (1, 0, snapshot._PAUSE_S),
+        (0, 0.9, snapshot._PAUSE_S),
+        (1, 0, snapshot._PAUSE_S),
+        (0, 0.9, snapshot._PAUSE_S),
+        (0, 0.2, 0),
+    ):
+        paced.decisions += decided
+        now_s[0] += snapshot._LATELY_S * later
+        assert paced.pause_s() == pause_s

@@ -42,20 +42,6 @@ def world_views(monkeypatch):
     monkeypatch.setattr(dead_letters, "views", World)
 
 
-async def test_by_cause_and_reason():
-    """C13: causes are sorted by count; groups of one cause and reason are added up."""
-    world = World(
-        d=[("a", "rejected", "x", 1), ("b", "expired", "expired", 5), ("a", "rejected", "x", 2)]
-    )
-    found = (await world.counts.of("d")).as_dict()
-    assert (found["messages"], found["reason_count"]) == (8, 2)
-    assert found["causes"] == [
-        {"cause": "expired", "queue": "b", "messages": 5},
-        {"cause": "rejected", "queue": "a", "messages": 3},
-    ]
-    assert found["reasons"][1] == {"cause": "rejected", "queue": "a", "reason": "x", "messages": 3}
-
-
 async def test_many_reasons_are_counted_in_slices():
     """I6: ten thousand reasons are counted in slices, and only the 50 most frequent are listed."""
     world = World(d=[("a", "rejected", str(number), 1) for number in range(10_000)])

@@ -66,13 +66,3 @@ def test_other_work_has_its_turn_between_slices(monkeypatch):
 
     asyncio.run(run())
     assert turns == [0, 1, 2, "other", 3, 4, 5, "other"]
-
-
-def test_the_figures_of_no_queue_and_no_session():
-    """M2: without queues and sessions all metrics are present with the value 0, so alerts hold."""
-    held = HeldEngine()
-    totals = asyncio.run(figures.queue_totals(held))
-    assert set(totals.figures) == {figure.name for figure in figures.QUEUE_FIGURES}
-    assert set(totals.figures.values()) == {0}
-    sessions = asyncio.run(figures.session_totals(held, lambda _: True))
-    assert sessions == figures.SessionTotals()

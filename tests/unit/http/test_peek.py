@@ -70,18 +70,13 @@ async def here(work):
 
 
 async def test_a_bounded_browse():
-    """M5: a peek asks for 100 messages at most, from the requested position."""
+    """M5: a peek asks for 100 messages at most, and for one more to know whether more follow."""
     browse = Browse(sent(body=[b"a"]), sent(2, body=[b"b"]))
-    found = await peek(browse, here, "q", 3, 10**9)
-    assert ([row["position"] for row in found.rows], found.more) == ([1, 2], False)
-    assert (browse.request.queue, browse.request.first_position) == ("q", 3)
-    assert browse.request.max_messages == MOST_MESSAGES + 1
-
-
-async def test_whether_there_is_more():
-    """M5: a peek asks for one message more than it shows, to know whether more follow."""
-    found = await peek(Browse(sent(body=[b"a", b"b", b"c"])), here, "q", 0, 2)
-    assert ([row["position"] for row in found.rows], found.more) == ([1, 2], True)
+    for asked, positions, more in ((10**9, [1, 2], False), (1, [1], True)):
+        found = await peek(browse, here, "q", 3, asked)
+        assert ([row["position"] for row in found.rows], found.more) == (positions, more)
+        assert (browse.request.queue, browse.request.first_position) == ("q", 3)
+        assert browse.request.max_messages == min(asked, MOST_MESSAGES) + 1
 
 
 async def test_large_messages_end_it_early():

@@ -60,6 +60,11 @@ class Running:
                 TIMEOUT_S,
             )
 
+    def check_blocks(self, numbers):
+        """Checks that these blocks are readable and have their bytes."""
+        for number in numbers:
+            assert self.journal.read_block(number) == block_bytes(number), number
+
     def wait_failed(self):
         with self._changed:
             assert self._changed.wait_for(lambda: self.failures, TIMEOUT_S)
@@ -144,10 +149,10 @@ class HeldDisk(Disk):
         self._held = False
         self._waiting = False
 
-    def hold(self):
+    def hold(self, running, *records):
+        """Appends a unit, and holds its sync until `release`."""
         self._held = True
-
-    def wait_until_syncing(self):
+        running.journal.append([Entry(record) for record in records])
         with self._lock:
             assert self._lock.wait_for(lambda: self._waiting, TIMEOUT_S)
 
@@ -170,6 +175,19 @@ class HeldDisk(Disk):
         self.trace.append(("synced",))
 
 
+class HeldAt:
+    """A failpoint that holds the journal at a point until `go_on` is set."""
+
+    def __init__(self, point):
+        self.point = point
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, point):
+        if point == self.point:
+            self.reached.set()
+            assert self.go_on.wait(TIMEOUT_S)
+
+
 class ListingDisk(Disk):
     """A disk that lists the directories whose names were synced."""
 
@@ -182,38 +200,39 @@ class ListingDisk(Disk):
 
 
 class FailingDisk(Disk):
-    """A disk on which the kinds of call in `fail` fail."""
+    """A disk on which the kinds of call in `fail` fail; it counts the refused calls."""
 
     def __init__(self):
         super().__init__(sync=False)
         self.fail = {}
+        self._refused = threading.Semaphore(0)
 
-    def _check(self, name):
+    def wait_refused(self, times=1):
+        for _ in range(times):
+            assert self._refused.acquire(timeout=TIMEOUT_S)
+
+    def check(self, name):
+        """Fails if this kind of call is to fail."""
         if name in self.fail:
+            self._refused.release()
             raise self.fail[name]
 
     def write(self, fd, buffers, offset):
-        error = self.fail.get("write")
-        if error is not None:
+        if "write" in self.fail:
             # Half of the bytes are written, as on a full disk.
             data = b"".join(bytes(part) for part in buffers)
             super().write(fd, [data[: len(data) // 2]], offset)
-            raise error
+            self.check("write")
         super().write(fd, buffers, offset)
 
-    def sync_data(self, fd):  # noqa: ARG002 - it only fails
-        self._check("sync_data")
 
-    def sync_file(self, fd):  # noqa: ARG002 - it only fails
-        self._check("sync_file")
+def _failing(name):
+    def call(self, *arguments):
+        self.check(name)
+        return getattr(Disk, name)(self, *arguments)
 
-    def allocate(self, fd, size):
-        self._check("allocate")
-        super().allocate(fd, size)
+    return call
 
-    def rename(self, source, target):
-        self._check("rename")
-        super().rename(source, target)
 
-    def sync_directory(self, directory):  # noqa: ARG002 - it only fails
-        self._check("sync_directory")
+for _name in ("create", "sync_data", "sync_file", "sync_directory", "allocate", "rename"):
+    setattr(FailingDisk, _name, _failing(_name))

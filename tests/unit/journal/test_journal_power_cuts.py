@@ -53,13 +53,25 @@ def test_the_life_has_everything(life):
     assert len([name for name in unlinked if name.startswith("snapshot")]) == 3
 
 
-def test_power_cut_at_every_point(life, tmp_path):
-    """Q7: at any instant, and whatever the disk kept, each record reported synced is recovered."""
+def points(life):
+    """Yields (step, change, the disk after it) for each change of a lifetime."""
     image = Image()
     for step, change in enumerate(life):
         image.apply(change)
+        yield step, change, image
+
+
+def test_power_cut_at_every_point(life, tmp_path):
+    """Q7: at any instant, and whatever the disk kept, each record reported synced is recovered.
+
+    SIGKILL alone keeps all that was written.
+    """
+    for step, change, image in points(life):
         if step % STRIDE:
             continue
+        if change[0] != "note":
+            put(tmp_path / "data", image.after_kill())
+            check(tmp_path / "data", image.notes, step)
         if life[step + 1 : step + 2] and life[step + 1][0] == "note":
             # Equal bytes on the disk, and more promised: the next step is the sharper test.
             continue
@@ -68,58 +80,41 @@ def test_power_cut_at_every_point(life, tmp_path):
             check(tmp_path / "data", image.notes, (step, attempt))
 
 
-def test_power_cut_during_recovery(life, tmp_path):
-    """Q7: a second power cut, at any point of the recovery from the first, loses no record."""
-    image = Image()
-    for step, change in enumerate(life):
-        image.apply(change)
-        if step % (23 * STRIDE):
+@pytest.mark.parametrize("killed", [True, False])
+def test_power_cut_during_recovery(life, tmp_path, killed):
+    """Q7: a power cut at any point of the recovery from a kill or a power cut loses no record.
+
+    SIGKILL leaves names that are not on the disk yet: no file is deleted before all are synced.
+    """
+    for step, change, image in points(life):
+        if killed and change[0] in ("rename", "unlink") and not step % STRIDE:
+            # The page cache outlives the process: unsynced changes are still in it.
+            files, second, cuts = image.after_kill(), copy.deepcopy(image), CUTS_PER_POINT
+        elif not killed and not step % (23 * STRIDE):
+            files = image.after_power_cut(random.Random(step))
+            second, cuts = Image(files), 1
+        else:
             continue
-        files = image.after_power_cut(random.Random(step))
         put(tmp_path / "data", files)
         disk = RecordingDisk()
         found = check(tmp_path / "data", image.notes, step, disk)
-        second = Image(files)
         # The records that one recovery found on the disk, the next finds as well.
         second.notes = [("appended", found), ("synced", len(found))]
         for again, redo in enumerate(disk.changes):
             second.apply(redo)
-            put(tmp_path / "again", second.after_power_cut(random.Random(again)))
-            check(tmp_path / "again", second.notes, (step, again))
-
-
-def test_power_cut_during_the_recovery_from_a_kill(life, tmp_path):
-    """Q7: recovery deletes no file before all names are synced, so a power cut in it loses none.
-
-    SIGKILL leaves names that are not on the disk yet.
-    """
-    image = Image()
-    for step, change in enumerate(life):
-        image.apply(change)
-        if change[0] not in ("rename", "unlink") or step % STRIDE:
-            continue
-        put(tmp_path / "data", image.after_kill())
-        disk = RecordingDisk()
-        found = check(tmp_path / "data", image.notes, step, disk)
-        # The page cache outlives the process: unsynced changes are still in it.
-        second = copy.deepcopy(image)
-        second.notes = [("appended", found), ("synced", len(found))]
-        for again, redo in enumerate(disk.changes):
-            second.apply(redo)
-            for attempt in range(CUTS_PER_POINT):
+            for attempt in range(cuts):
                 chance = random.Random(100 * again + attempt)
                 put(tmp_path / "again", second.after_power_cut(chance))
                 check(tmp_path / "again", second.notes, (step, again, attempt))
-            if redo[0] == "sync_directory":
+            if killed and redo[0] == "sync_directory":
                 break
 
 
 def test_a_refusal_removes_nothing(life, tmp_path):
     """Q7: a journal that lacks a segment keeps every file: superseded ones, and spares, too."""
     data = tmp_path / "data"
-    image, refused = Image(), 0
-    for change in life:
-        image.apply(change)
+    refused = 0
+    for _, change, image in points(life):
         if change[0] != "rename" or not change[2].startswith("snapshot"):
             continue
         put(data, image.after_kill())
@@ -132,21 +127,10 @@ def test_a_refusal_removes_nothing(life, tmp_path):
     assert refused
 
 
-def test_kill_at_every_point(life, tmp_path):
-    """Q7: SIGKILL alone keeps all that was written; every record reported synced is recovered."""
-    image = Image()
-    for step, change in enumerate(life):
-        image.apply(change)
-        if change[0] != "note" and not step % STRIDE:
-            put(tmp_path / "data", image.after_kill())
-            check(tmp_path / "data", image.notes, step)
-
-
 def test_power_cut_in_a_group_larger_than_a_segment(life, tmp_path):
     """Q7: its room is on the disk before its bytes, so a power cut leaves a torn tail of it."""
-    image, cut = Image(), 0
-    for step, change in enumerate(life):
-        image.apply(change)
+    cut = 0
+    for step, change, image in points(life):
         if change[0] != "write" or len(change[3]) <= OPTIONS["segment_bytes"]:
             continue
         for attempt in range(40):

@@ -15,6 +15,7 @@ from ackq_broker.journal.files.format import (
 from tests.unit.journal.running_journal import (
     Running,
     block,
+    flip,
     history_id,
     kill,
     opened,
@@ -37,7 +38,12 @@ def filled(directory, last=20, *, clean):
     return ends
 
 
-def refused(directory, reason):
+def cut(path, size):
+    """Leaves `size` bytes of a file."""
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def refused(directory, reason, *, dumped=True):
     """Checks that recovery, verify and dump report the same damage, and repair removes it."""
     with pytest.raises(DamagedError, match=reason) as caught:
         recovered(directory)
@@ -45,13 +51,19 @@ def refused(directory, reason):
     assert not report.opens
     assert report.torn_bytes == 0
     flaw = report.flaws[0]
-    assert [line for line in dump(directory) if "damage: " in line and flaw.reason in line]
+    if dumped:
+        assert [line for line in dump(directory) if "damage: " in line and flaw.reason in line]
     assert not [line for line in dump(directory) if "torn tail" in line]
     assert (caught.value.fields["segment"], caught.value.fields["byte"]) == (
         str(flaw.path),
         str(flaw.offset),
     )
-    assert f"ackq-broker repair --keep-damaged {directory}" in caught.value.message
+    for told in (
+        f"{flaw.path} byte {flaw.offset}",
+        f"ackq-broker verify {directory}",
+        f"ackq-broker repair --keep-damaged {directory}",
+    ):
+        assert told in caught.value.message
     before = history_id(directory)
     done = repair(directory, segment_bytes=4096)
     assert (done.changed, done.cut) == (True, flaw)
@@ -73,30 +85,44 @@ def test_a_last_segment_cut_anywhere(data, tmp_path, clean):
     cuts = {*range(SEGMENT_HEADER_BYTES, len(content), 97), *groups, len(content) - 1}
     cuts |= {end + GROUP_HEADER_BYTES for end in groups if end + GROUP_HEADER_BYTES < len(content)}
 
-    for cut in sorted(cuts):
-        target = tmp_path / f"cut-{cut}"
-        shutil.copytree(data, target)
-        (target / path.name).write_bytes(content[:cut])
-        expected = sum(end <= cut for end in groups)
-        assert refused(target, "shortened|had group 5") == expected, cut
+    for size in sorted(cuts):
+        target = shutil.copytree(data, tmp_path / f"cut-{size}")
+        cut(target / path.name, size)
+        expected = sum(end <= size for end in groups)
+        assert refused(target, "shortened|had group 5") == expected, size
+
+
+# Segments of five blocks each: what is done to them, the damage, and the last record before it.
+DAMAGE = {
+    "no first header": (lambda paths, _: flip(paths[0], 20), "checksum of the segment header", 0),
+    "an empty last one": (lambda paths, _: cut(paths[-1], 0), "header is short", 15),
+    "no last one": (lambda paths, _: paths[-1].unlink(), "the file is missing|shortened", 15),
+    "one missing": (lambda paths, _: paths[1].unlink(), "the file is missing", 5),
+    "one byte missing": (lambda paths, _: cut(paths[0], -1), "journal-0*1.seg", 4),
+    "cut between groups": (
+        lambda paths, ends: cut(paths[0], ends[0][1]),
+        "group 1 is the last here, but journal-",
+        1,
+    ),
+    "another's name": (
+        lambda paths, _: paths[1].write_bytes(paths[0].read_bytes()),
+        "the header is that of segment 1",
+        5,
+    ),
+}
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_last_segment_without_its_header(data, clean):
-    """An empty file is damage as well."""
-    filled(data, clean=clean)
-    segment_files(data)[-1].write_bytes(b"")
+@pytest.mark.parametrize("which", DAMAGE)
+def test_a_damaged_segment_is_refused(data, which, clean):
+    """Each segment after the snapshot exists, has its header and all its groups."""
+    damage, reason, last = DAMAGE[which]
+    ends = filled(data, clean=clean)
+    damage(segment_files(data), ends)
 
-    assert refused(data, "header is short") == 15
-
-
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_last_segment_that_is_missing(data, clean):
-    """The segment before a missing last one is not taken for the end."""
-    filled(data, clean=clean)
-    segment_files(data)[-1].unlink()
-
-    assert refused(data, "the file is missing" if clean else "shortened") == 15
+    # A dump lists what is there, so that it shows no gap between two segments.
+    dumped = which not in {"one missing", "cut between groups"}
+    assert refused(data, reason, dumped=dumped) == last
 
 
 def test_a_last_segment_that_is_missing_behind_an_idle_close(data):
@@ -118,13 +144,11 @@ def test_a_group_larger_than_a_segment(data, tmp_path):
     running.append(block(2, 10_000))
     kill(running)
     path = segment_files(data)[-1]
-    content = path.read_bytes()
     assert recovered(shutil.copytree(data, tmp_path / "whole")).cut_bytes == 0
 
-    for cut in (100, 4095, 4096, 9000, len(content) - END_ROOM_BYTES):
-        target = tmp_path / f"cut-{cut}"
-        shutil.copytree(data, target)
-        (target / path.name).write_bytes(content[:cut])
+    for size in (100, 4095, 4096, 9000, path.stat().st_size - END_ROOM_BYTES):
+        target = shutil.copytree(data, tmp_path / f"cut-{size}")
+        cut(target / path.name, size)
         refused(target, "shortened")
 
 
@@ -168,18 +192,6 @@ def test_an_older_last_segment(data):
     assert refused(data, "had group 5") == 2
 
 
-def test_a_torn_tail_in_a_whole_file_is_cut(data):
-    """P4: a crash leaves the allocated size, and its torn records were not answered."""
-    ends = filled(data, 3, clean=False)
-    path = segment_files(data)[-1]
-    content = path.read_bytes()
-    assert len(content) == 4096
-    path.write_bytes(content[: ends[2][1] - 10].ljust(4096, b"\0"))
-
-    assert verify(data).torn_bytes
-    assert len(recovered(data).records) == 2
-
-
 def test_segments_of_another_size(data):
     """The size of a segment may change at each start, also after a kill."""
     for size in (8192, 4096, 65536, 4096):
@@ -198,12 +210,12 @@ def test_a_directory_of_an_older_version_opens_as_before(data):
     del meta["log_end"]
     form.write_text(json.dumps(meta))
     path = segment_files(data)[-1]
-    path.write_bytes(path.read_bytes()[: ends[2][1]])
+    cut(path, ends[2][1])
     assert verify(data).opens
 
     running = Running(data)
     assert len(running.records) == 3
     kill(running)
-    path.write_bytes(path.read_bytes()[: ends[2][1]])
+    cut(path, ends[2][1])
 
     assert refused(data, "shortened") == 3

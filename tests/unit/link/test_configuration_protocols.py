@@ -26,15 +26,6 @@ def test_amqp_1():
     assert (outbound.target.queue, outbound.target.limits.window_messages) == ("there", 7)
 
 
-def test_nobody_is_guest_there(monkeypatch):
-    """L14: without a user the login is anonymous; given limits of the queue reach the source."""
-    monkeypatch.delenv(configuration.PASSWORD, raising=False)
-    limits = {"delivery-limit": 3, "dead-letters": True}
-    (inbound,) = configuration.of_flags({**INBOUND, "broker": "amqp://h", **limits})
-    assert (inbound.source.address.user, inbound.source.address.mechanism) == ("", "ANONYMOUS")
-    assert (inbound.source.told.delivery_limit, inbound.source.told.dead_letters) == (3, True)
-
-
 @pytest.mark.parametrize(
     ("link", "change", "remedy"),
     [
@@ -42,8 +33,6 @@ def test_nobody_is_guest_there(monkeypatch):
         (INBOUND, {"management": "http://h"}, "leave it out"),
         (INBOUND, {"prefetch": 0}, "from 1 to 65535"),
         (OUTBOUND, {"exchange": "x"}, "leave it out"),
-        (OUTBOUND, {"broker-queue": ""}, "broker-queue is missing"),
-        (OUTBOUND, {"prefetch": 0}, "from 1 to 65535"),
     ],
 )
 def test_what_is_refused(link, change, remedy):

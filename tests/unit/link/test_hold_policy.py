@@ -21,37 +21,22 @@ def holding(rules=None, **limits):
 
 
 def test_a_limit_without_a_dead_letter_exchange():
-    """L14: refused, with the command that gives the queue a dead-letter exchange."""
-    made = holding(delivery_limit=3, dead_letters=False, remedy="set_policy -p / X")
+    """L14: refused, with the command that gives the queue one; other queues are linked."""
+    limits = {"delivery_limit": 3, "dead_letters": False}
     with pytest.raises(PreconditionFailedError, match="set_policy -p / X") as raised:
-        made.check_start("orders", "q")
+        holding(**limits, remedy="set_policy -p / X").check_start("orders", "q")
     assert "accept-limit=true" in str(raised.value)
     assert "at its delivery 4" in str(raised.value)
+    holding(HoldRules(accept_limit=True), **limits).check_start("orders", "q")
+    for change in ({"dead_letters": True}, {"dead_letters": None}, {"delivery_limit": 0}):
+        holding(**limits | change).check_start("orders", "q")
 
 
-@pytest.mark.parametrize(
-    ("rules", "limits"),
-    [
-        (HoldRules(accept_limit=True), {"delivery_limit": 3, "dead_letters": False}),
-        (HoldRules(), {"delivery_limit": 3, "dead_letters": True}),
-        (HoldRules(), {"delivery_limit": 3}),
-        (HoldRules(), {"delivery_limit": 0, "dead_letters": False}),
-        (HoldRules(), {"dead_letters": False}),
-    ],
-)
-def test_other_queues_are_linked(rules, limits):
-    """L14: no limit, a dead-letter exchange, or unknown limits are accepted."""
-    holding(rules, **limits).check_start("orders", "q")
-
-
-@pytest.mark.parametrize(
-    ("timeout_s", "max_hold_s", "expected"),
-    [(None, None, 1200), (100, None, 80), (0, None, float("inf")), (100, 7, 7)],
-)
-def test_the_longest_hold(timeout_s, max_hold_s, expected):
+def test_the_longest_hold():
     """L15: 80 % of the consumer timeout, or 20 minutes if that is unknown."""
-    made = holding(HoldRules(max_hold_s), consumer_timeout_s=timeout_s)
-    assert made.max_hold_s == expected
+    bounds = (None, None, 1200), (100, None, 80), (0, None, float("inf")), (100, 7, 7)
+    for timeout_s, most_s, expected in bounds:
+        assert holding(HoldRules(most_s), consumer_timeout_s=timeout_s).max_hold_s == expected
 
 
 @pytest.mark.parametrize(
@@ -103,41 +88,31 @@ def unsure(on_reject, **limits):
     return check_rejections("orders", "q", OnReject(on_reject), QueueLimits(**limits))
 
 
-@pytest.mark.parametrize("known", [None, False, True])
-def test_here_and_discard_ask_for_nothing(known):
-    """L28: no warning where the message is kept, or its loss is accepted."""
-    assert unsure("here", dead_letters=known, rejected_again=bool(known)) == ""
-    assert unsure("discard", dead_letters=known) == ""
-    assert unsure("there", dead_letters=True) == ""
+def test_where_rejections_go():
+    """L28: nothing is asked where the message is kept, dead-lettered, or its loss accepted.
 
-
-def test_there_without_dead_letters():
-    """L28: refused, with the command for it and both other values.
-
-    Without knowledge a warning names the option `management`, which finds it out.
+    Otherwise it is refused with all remedies; a warning names the option that finds it out.
     """
+    for known in (None, False, True):
+        assert unsure("here", dead_letters=known, rejected_again=bool(known)) == ""
+        assert unsure("discard", dead_letters=known) == ""
+    assert unsure("there", dead_letters=True) == ""
     assert "management" in unsure("there")
     with pytest.raises(PreconditionFailedError, match="'q' has no dead-letter exchange") as raised:
         unsure("there", dead_letters=False, remedy="set_policy dlx")
     for remedy in ("set_policy dlx", "on-reject=here", "on-reject=discard"):
         assert remedy in str(raised.value)
-
-
-@pytest.mark.parametrize("on_reject", ["there", "discard"])
-def test_a_broker_that_delivers_again(on_reject):
-    """L28: a broker that redelivers rejected messages is refused, as that never ends."""
-    with pytest.raises(PreconditionFailedError, match="again and again"):
-        unsure(on_reject, dead_letters=True, rejected_again=True)
+    for on_reject in ("there", "discard"):
+        with pytest.raises(PreconditionFailedError, match="again and again"):
+            unsure(on_reject, dead_letters=True, rejected_again=True)
 
 
 @pytest.mark.parametrize(
     ("on_reject", "limits", "rejects"),
     [
-        ("here", {}, False),
         ("here", {"dead_letters": False}, False),
         ("here", {"dead_letters": True}, True),
         ("here", {"dead_letters": True, "rejected_again": True}, False),
-        ("there", {"dead_letters": None}, False),
         ("discard", {}, True),
         ("discard", {"rejected_again": True}, False),
     ],

@@ -30,21 +30,6 @@ def in_days(days):
     return dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(days=days)
 
 
-def test_files_that_do_not_fit_are_logged_once(files, caplog):
-    """A6: files that do not match are logged once, at the second poll; the old ones stay in use."""
-    issue(files, not_after=in_days(30))
-    credentials = Credentials(files)
-    end = credentials.not_after
-    files.key.write_text("x")
-    for expected in (0, 1, 1):
-        credentials.poll()
-        assert len(caplog.records) == expected
-    assert "holds no private key in PEM. The broker keeps" in caplog.text
-    with pytest.raises(InvalidArgumentError):
-        credentials.reload()
-    assert credentials.not_after == end
-
-
 def test_the_second_of_two_files(files, caplog):
     """A6: replacing two files one after the other logs nothing about the moment in between."""
     issue(files, not_after=in_days(30))

@@ -50,12 +50,6 @@ def found(method, request):
     return [str(each) for each in needs(f"ackq.v1.{method}", request, None, "user")]
 
 
-def test_a_call_without_an_entry_is_refused():
-    """A2: a call without an entry needs a permission that nobody has."""
-    (need,) = needs("ackq.v1.AdminService.NewOne", None, None, "")
-    assert (need.permission, need.kind) == ("", "")
-
-
 def test_the_queues_of_a_session():
     """A2: an advance needs read on each queue it names, finds or holds; only named ones show."""
     request = sessions_pb2.AdvanceRequest(session="s", queues=["x"])

@@ -123,8 +123,11 @@ class ClientStream:
         self._requests = asyncio.Queue()
         self.task = asyncio.ensure_future(serve(self._requests.get, self._write))
 
+    def request(self, request):
+        self._requests.put_nowait(request)
+
     def half_close(self):
-        self._requests.put_nowait(None)
+        self.request(None)
 
     async def disconnect(self):
         self.task.cancel()
@@ -148,17 +151,10 @@ class Stream(ClientStream):
         self.send(open=pb.ChannelOpen(channel_id=channel_id, **opening))
 
     def send(self, **kind):
-        self._requests.put_nowait(pb.ConsumeRequest(**kind))
+        self.request(pb.ConsumeRequest(**kind))
 
     def subscribe(self, consumer="c", queue="q", **fields):
         self.send(subscribe=pb.Subscribe(consumer=consumer, queue=queue, **fields))
-
-    def settle(self, tag, outcome, number=1, **fields):
-        settle = pb.Settle(delivery_tag=tag, outcome=outcome, number=number, **fields)
-        self.send(settle=settle)
-
-    def accept(self, tag, number=0):
-        self.settle(tag, pb.OUTCOME_ACCEPTED, number)
 
     def beat(self):
         self.send(heartbeat=pb.ChannelHeartbeat())

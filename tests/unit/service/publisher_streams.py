@@ -1,6 +1,5 @@
 """A publisher's stream in memory, over a journal that syncs when the test asks for it."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 from ackq.v1 import publishing_pb2 as pb
@@ -25,10 +24,10 @@ class Stream(ClientStream):
 
     def send(self, block=b"", *, lowest=1, **kind):
         header = pb.PublishHeader(lowest_unanswered=lowest, **kind)
-        self._requests.put_nowait(frame.Frame(header, block))
+        self.request(frame.Frame(header, block))
 
-    def open(self, *, mode=CONFIRM, lowest=1, **fields):
-        opening = pb.PublishOpen(publisher_id=PUBLISHER, mode=mode, **fields)
+    def open(self, *, mode=CONFIRM, lowest=1, publisher_id=PUBLISHER, **fields):
+        opening = pb.PublishOpen(publisher_id=publisher_id, mode=mode, **fields)
         self.send(open=opening, lowest=lowest)
 
     def publish(self, number, routing_key="q", *, body=b"x", data=None, **constants):
@@ -60,30 +59,18 @@ class Stream(ClientStream):
         return numbers
 
     def confirms(self):
-        return [
-            (answer.confirm.last_number, answer.confirm.multiple)
-            for answer in self.answers
-            if answer.HasField("confirm")
-        ]
+        return [(each.last_number, each.multiple) for each in self.of("confirm")]
+
+    def of(self, kind):
+        """The answers of a kind."""
+        return [getattr(answer, kind) for answer in self.answers if answer.HasField(kind)]
 
 
-def resumed(service, mode=CONFIRM):
-    """A newer stream of the publisher."""
+def newer(service, **opening):
+    """A stream that resumes the publisher, or of another one."""
     stream = Stream(service)
-    stream.open(mode=mode, resume=True)
+    stream.open(resume="publisher_id" not in opening, **opening)
     return stream
-
-
-def decode_late(engine):
-    """Delays the decoding of large frames until the returned event is set."""
-    decoded = asyncio.Event()
-
-    async def run(work):
-        await decoded.wait()
-        return work()
-
-    engine.run = run
-    return decoded
 
 
 async def disk(engine):

@@ -4,8 +4,6 @@ import json
 import logging
 from types import SimpleNamespace
 
-import pytest
-
 from ackq.spark import BatchLogger
 from ackq.spark.batch_logger import line
 
@@ -29,29 +27,24 @@ def test_a_batch():
     )
 
 
-def test_two_sources():
-    """Backlogs of two sources add up, with the oldest age; other formats are ignored."""
+def test_other_batches():
+    """Backlogs add up, without those of other formats; a replay has none, nor a name its query."""
     more = {"latestOffset": json.dumps({**BACKLOG, "oldest_age_ms": 9000, "warning": "stuck"})}
-    others = [{"latestOffset": {"topic": {"0": 5}}}, {"latestOffset": 7}, {"latestOffset": "9"}]
+    others = [{"latestOffset": each} for each in ({"topic": {"0": 5}}, 7, "9", None)]
     found = line({**PROGRESS, "sources": [*PROGRESS["sources"], more, *others]})
     assert "ready 2,400, unacked 14, oldest 9.0 s, redelivered 6;" in found
     assert found.endswith("ms; stuck")
-
-
-def test_a_batch_that_is_run_again():
-    """A replayed batch has no backlog; an unnamed query is shown by its id."""
-    found = line({**PROGRESS, "name": None, "sources": [{"latestOffset": None}], "durationMs": {}})
+    found = line({**PROGRESS, "name": None, "sources": others, "durationMs": {}})
     assert found == "query q-1 batch 12: 1,000 rows in 0.00 s (0/s)"
 
 
-@pytest.mark.parametrize("logger", [None, logging.getLogger("theirs")])
-def test_lines_are_logged(caplog, logger):
+def test_lines_are_logged(caplog):
     """S8: one line per batch and one per failed query; none for a stopped query."""
     caplog.set_level(logging.INFO)
-    listener = BatchLogger(logger)
-    listener.onQueryStarted(None)
-    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(PROGRESS))))
-    listener.onQueryIdle(None)
-    listener.onQueryTerminated(SimpleNamespace(id="q-1", exception=None))
-    listener.onQueryTerminated(SimpleNamespace(id="q-1", exception="it broke\n at x"))
-    assert caplog.messages == [line(PROGRESS), "query q-1 failed: it broke"]
+    progress = SimpleNamespace(json=json.dumps(PROGRESS))
+    for name in (None, "theirs"):
+        listener = BatchLogger(name and logging.getLogger(name))
+        listener.onQueryProgress(SimpleNamespace(progress=progress))
+        for exception in (None, "it broke\n at x"):
+            listener.onQueryTerminated(SimpleNamespace(id="q-1", exception=exception))
+    assert caplog.messages == [line(PROGRESS), "query q-1 failed: it broke"] * 2

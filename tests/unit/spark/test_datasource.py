@@ -5,18 +5,10 @@ import pickle
 import pytest
 
 import pyspark_ackq
-from ackq.errors import InvalidArgumentError, UnknownOptionError, UnsupportedError
+from ackq.errors import UnsupportedError
 from ackq.spark.datasource import AckqDataSource
 from ackq.spark.engine import is_older_than
 from ackq.spark.source.older_reader import OlderStreamReader
-
-
-def test_options_are_checked_at_load():
-    """A wrong option fails when Spark makes the data source, not when the query runs."""
-    with pytest.raises(UnknownOptionError, match="queue"):
-        AckqDataSource({"endpoint": "b:1", "queu": "q"})
-    with pytest.raises(InvalidArgumentError, match="endpoint"):
-        AckqDataSource({"queue": "q"})
 
 
 def test_the_source_is_that_of_the_version():

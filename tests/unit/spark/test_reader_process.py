@@ -12,13 +12,6 @@ from ackq.spark.reader_process import connect
 SECRET = {"PYTHON_WORKER_FACTORY_SECRET": "s3cret"}
 
 
-@pytest.fixture
-def jvm():
-    """A listening socket like the JVM's."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening
-
-
 def connected(environ, listening, answer=b""):
     """Connects a reader process; returns the secret, the pid and the next bytes it read."""
     with ThreadPoolExecutor() as pool:
@@ -38,12 +31,6 @@ def read_text(stream):
     return stream.read(length)
 
 
-def test_by_port_it_shows_the_secret_and_then_its_pid(jvm):
-    """The process sends secret and pid; later bytes are left to Spark's code."""
-    environ = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), **SECRET}
-    assert connected(environ, jvm, answer=b"ok") == (b"s3cret", os.getpid(), b"ask")
-
-
 def test_by_path_it_shows_its_pid_alone(tmp_path):
     """By a socket path the process sends its pid without a secret."""
     path = str(tmp_path / "jvm.sock")
@@ -54,8 +41,10 @@ def test_by_path_it_shows_its_pid_alone(tmp_path):
         assert connected(environ, listening) == (b"", os.getpid(), b"ask")
 
 
-def test_a_jvm_that_refuses_the_secret_is_no_jvm_of_ours(jvm):
-    """A refused secret ends the process at once."""
-    environ = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), **SECRET}
-    with pytest.raises(ConnectionRefusedError, match="secret"):
-        connected(environ, jvm, answer=b"err")
+def test_a_jvm_that_refuses_the_secret_is_no_jvm_of_ours():
+    """By port the process shows a secret; a refused one ends it at once."""
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+        environ = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), **SECRET}
+        assert connected(environ, jvm, answer=b"ok") == (b"s3cret", os.getpid(), b"ask")
+        with pytest.raises(ConnectionRefusedError, match="secret"):
+            connected(environ, jvm, answer=b"err")

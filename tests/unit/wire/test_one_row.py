@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackq.errors import MalformedBlockError
 from ackq.wire import block, columns, one_row, record_batch
 
 FIXED = ("published_at", "expires_at", "ttl_ms", "persistent")
@@ -65,11 +64,6 @@ def test_columns_without_a_template_are_left_to_arrow():
     mask = columns.bits(("ttl_ms",))
     assert one_row.encode(mask, [0]) is None
     assert one_row.decode(mask, memoryview(written({"ttl_ms": 0})[1])) is None
-
-
-def test_unknown_columns_are_refused():
-    with pytest.raises(MalformedBlockError, match="announces columns"):
-        one_row.decode(1 << 30, memoryview(b""))
 
 
 SAMPLES = (

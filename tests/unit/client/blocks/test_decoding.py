@@ -33,35 +33,23 @@ def content(bodies, **header):
     return block.encode(pa.RecordBatch.from_pydict({"body": bodies}), **header)
 
 
-@pytest.mark.parametrize("names", [tuple(columns.DELIVERED), ("queue", "body", "delivery_tag")])
-def test_columns_have_sparks_types_in_the_order_asked_for(names):
-    """Delivered columns have exactly the types that Spark accepts; most may be absent."""
-    batch = decoding.delivered(runs((5, 2)), content([b"a", b"b"]), names)
-    assert batch.schema == pa.schema([(name, columns.DELIVERED[name][1]) for name in names])
-    batch.validate(full=True)
-    first, _ = batch.to_pylist()
-    assert (first["queue"], first["body"], first["delivery_tag"]) == ("orders", b"a", 5)
-    assert {first.get(name) for name in ("message_id", "reply_to", "expires_at")} == {None}
-
-
 def test_null_means_the_headers_constant():
     """A null value in a column is replaced by the constant of the block's header.
 
     Headers are empty, not null: Spark's default Arrow sink is quadratic in nulls.
     """
-    rows = pa.RecordBatch.from_pydict(
-        {
-            "body": [b"a", b"b"],
-            "headers": pa.array([None, [("a", "b")]], columns.HEADERS),
-            "published_at": pa.array([NOON_US + 1, None], columns.TIMESTAMP),
-            "persistent": pa.array([None, False]),
-        }
-    )
-    data = block.encode(rows, published_at_us=NOON_US)
+    given = {
+        "body": [b"a", b"b"],
+        "headers": pa.array([None, [("a", "b")]], columns.HEADERS),
+        "published_at": pa.array([0, None], columns.TIMESTAMP),
+        "persistent": pa.array([None, False]),
+    }
+    data = block.encode(pa.RecordBatch.from_pydict(given), published_at_us=NOON_US)
     batch = decoding.delivered(runs((1, 2)), data, ["published_at", "persistent", "headers"])
-    assert batch.column("published_at").cast(pa.int64()).to_pylist() == [NOON_US + 1, NOON_US]
-    assert batch.column("persistent").to_pylist() == [True, False]
-    assert batch.column("headers").to_pylist() == [[], [("a", "b")]]
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [
+        (datetime.fromtimestamp(0, UTC), True, []),
+        (NOON, False, [("a", "b")]),
+    ]
 
 
 @pytest.mark.parametrize("us", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
@@ -123,42 +111,27 @@ def test_frames_share_constant_columns():
 
 def test_runs_give_tags_counts_and_queues():
     """C7: each run has its own tags, count and queue; redelivered is false the first time."""
-    deliveries = runs((5, 2), (9, 1, 3), (20, 3, 1, 1), queues=("orders", "other"))
+    deliveries = runs((5, 2), (9, 1, 3), (20, 3, 1, 1), queues=("orders", "größer"))
     names = ["delivery_tag", "delivery_count", "redelivered", "queue"]
     batch = decoding.delivered(deliveries, content([b""] * 6), names)
+    assert batch.schema == pa.schema([(name, columns.DELIVERED[name][1]) for name in names])
     assert [tuple(row.values()) for row in batch.to_pylist()] == [
         (5, 1, False, "orders"),
         (6, 1, False, "orders"),
         (9, 3, True, "orders"),
-        (20, 1, False, "other"),
-        (21, 1, False, "other"),
-        (22, 1, False, "other"),
+        (20, 1, False, "größer"),
+        (21, 1, False, "größer"),
+        (22, 1, False, "größer"),
     ]
     batch.validate(full=True)
     assert decoding.last_tag(deliveries) == 22
 
 
-def test_browse_marks_what_is_leased():
-    """Q5: a browse has positions instead of tags, and marks leased messages."""
-    deliveries = runs((1, 1, 1, 0, 1), (2, 2, 1, 0, 0))
-    batch = decoding.browsed(deliveries, content([b""] * 3), list(columns.BROWSED))
-    assert batch.schema == pa.schema([(name, kind) for name, (_, kind) in columns.BROWSED.items()])
-    assert batch.column("position").to_pylist() == [1, 2, 3]
-    assert batch.column("leased").to_pylist() == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ((), "At least one column"),
-        (("colour",), "no message column 'colour'"),
-        (("position",), "no message column 'position'"),
-        (("body", "body"), "'body' is asked for twice"),
-    ],
-)
-def test_wrong_columns_are_refused(names, expected):
-    with pytest.raises(errors.SchemaError, match=expected):
-        decoding.schema(names)
+def test_wrong_columns_are_refused():
+    with pytest.raises(errors.SchemaError, match="At least one column"):
+        decoding.schema(())
+    with pytest.raises(errors.SchemaError, match="'body' is asked for twice"):
+        decoding.schema(("body", "body"))
 
 
 LIES = {
@@ -200,10 +173,3 @@ def test_blocks_of_a_broker_are_validated():
                 read(runs((1, 1)), data, ["body"])
         with pytest.raises(errors.MalformedBlockError, match="Arrow batch is not valid"):
             decoding.stored(data, ["body"])
-
-
-def test_a_preview_without_bodies_and_lengths():
-    """Q5: without bodies `body_bytes` is null."""
-    data = block.encode(pa.RecordBatch.from_pydict({"message_id": ["1"]}))
-    batch = decoding.previewed(runs((1, 1)), data, ["message_id"])
-    assert batch.column("body_bytes").to_pylist() == [None]

@@ -7,8 +7,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client.blocks import encoding
-from ackq.v1 import messages_pb2 as pb
-from ackq.wire import block, columns
+from ackq.wire import columns
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -23,15 +22,6 @@ def row(body=b"x", key="k", **fields):
     )
 
 
-@pytest.mark.parametrize("key", ["k", ""])
-def test_rows_use_only_the_columns_they_need(key):
-    """A block of bare messages has one column; a routing key in common, even "", is a constant."""
-    rows = [row(b"a", key), row(b"b", key)]
-    header, held = block.decode(encoding.encode_rows(rows, persistent=False), validate=True)
-    assert held.schema.names == ["body"]
-    assert (header.routing_key, header.delivery_mode) == (key, pb.DELIVERY_MODE_NON_PERSISTENT)
-
-
 FIELDS = {
     "message_id": "1",
     "correlation_id": "é",
@@ -42,13 +32,6 @@ FIELDS = {
     "persistent": False,
     "ttl_ms": 5000,
 }
-
-
-def test_rows_with_all_fields():
-    """Each field of a row is encoded as given."""
-    first = row(b"a", "k1", **FIELDS)
-    _, held = block.decode(encoding.encode_rows([first, row()], persistent=True), validate=True)
-    assert held.to_pylist() == [first._asdict(), {**row()._asdict(), "headers": []}]
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 5000])
@@ -73,7 +56,6 @@ OTHER_HEADERS = pa.map_(pa.string(), pa.field("v", pa.string(), nullable=False))
     [
         ("body", pa.array(["a"])),
         ("body", pa.array([b"a"], pa.large_binary())),
-        ("body", pa.array([b"a"], pa.binary(1))),
         ("body", pa.array(["a"]).dictionary_encode()),
         ("message_id", pa.array(["a"], pa.large_string())),
         ("message_id", pa.array(["a"]).dictionary_encode()),
@@ -94,7 +76,6 @@ def test_other_layouts_of_the_same_values_are_converted(name, array):
     ("name", "array", "found"),
     [
         ("body", pa.array([1]), "int64"),
-        ("message_id", pa.array([1]), "int64"),
         ("persistent", pa.array(["yes"]), "string"),
         ("published_at", pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us")), "timestamp"),
         ("ttl_ms", pa.array([1.5]), "double"),
@@ -202,9 +183,3 @@ def test_what_is_over_a_limit_is_named():
 
     with pytest.raises(errors.MessageTooLargeError, match=f"limit is {limits.MAX_HEADER_BYTES}"):
         encoding.header_pairs({"h": "v" * limits.MAX_HEADER_BYTES})
-
-
-def test_size_counts_utf8():
-    """Sizes count UTF-8 bytes, not characters."""
-    assert encoding.text_bytes("x", "äö") == 4
-    assert encoding.header_pairs({"ä": "b"}) == ([("ä", "b")], 3)

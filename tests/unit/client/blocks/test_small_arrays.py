@@ -1,33 +1,6 @@
-"""Arrays made directly of buffers equal the arrays that pyarrow makes of the values."""
+"""Arrays made directly of buffers, without the modules that pyarrow imports for lists."""
 
-import pyarrow as pa
-import pytest
-
-from ackq.client.blocks.small_arrays import empty_maps, flag, integers, texts
-from ackq.wire import columns
 from tests.unit.client.threads import run_program
-
-KINDS = (pa.int32(), pa.int64(), columns.TIMESTAMP)
-NUMBERS = ([], [0], [-1, 7, (1 << 31) - 1])
-TEXTS = ([], [""], ["a", "", "größer"])
-
-
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        *(
-            (integers(n, kind), pa.array(n, pa.int64()).cast(kind))
-            for n in NUMBERS
-            for kind in KINDS
-        ),
-        *((texts(values), pa.array(values, pa.string())) for values in TEXTS),
-        *((empty_maps(rows), pa.array([[]] * rows, columns.HEADERS)) for rows in (0, 1, 3)),
-        *((flag(value=value), pa.scalar(value)) for value in (True, False)),
-    ],
-)
-def test_arrays_are_those_of_pyarrow(made, expected):
-    made.validate(full=True)
-    assert made == expected
 
 
 def test_a_batch_is_settled_without_pandas():

@@ -35,14 +35,6 @@ def test_a_reader_sleeps_until_it_is_woken(monkeypatch, forks, waits):
     assert call._state.condition.waited == waits
 
 
-@pytest.mark.parametrize(
-    "call", [object(), SimpleNamespace(_state=None), SimpleNamespace(_state=SimpleNamespace())]
-)
-def test_another_grpc_is_left_as_it_is(call):
-    """C12: a call without gRPC's known internals is unchanged: it polls ten times a second."""
-    assert calls.patient(call) is call
-
-
 def test_the_grpc_that_is_installed(monkeypatch):
     """C12: detects a gRPC version whose calls have other internals."""
     monkeypatch.delenv("GRPC_ENABLE_FORK_SUPPORT", raising=False)

@@ -7,8 +7,7 @@ import pytest
 
 from ackq.client import Broker
 from ackq.client.connection import errors
-from ackq.errors import BrokerUnavailableError, InternalError, QueueNotFoundError
-from ackq.v1 import messages_pb2
+from ackq.errors import BrokerUnavailableError, InternalError
 
 
 def failed(detail, code=grpc.StatusCode.NOT_FOUND):
@@ -17,13 +16,6 @@ def failed(detail, code=grpc.StatusCode.NOT_FOUND):
     call.trailing_metadata.return_value = ((errors.DETAIL_KEY, detail),)
     call.code.return_value, call.details.return_value = code, "said so"
     return call
-
-
-def test_the_words_of_the_broker():
-    """P8: the error has the broker's code, message and fields."""
-    sent = messages_pb2.ErrorDetail(code="queue_not_found", message="No.", fields={"queue": "q"})
-    found = errors.from_rpc(failed(sent.SerializeToString()), Broker("h:1"))
-    assert (type(found), found.message, found.fields) == (QueueNotFoundError, "No.", {"queue": "q"})
 
 
 @pytest.mark.parametrize("detail", [b"\xff", b"\x0a\x05ab", b"\x0a\x01\xff"])

@@ -3,16 +3,8 @@
 import pytest
 
 from ackq import errors
-from ackq.client import Security, close_channels, grpc_channel
+from ackq.client import close_channels, grpc_channel
 from tests.unit.client.threads import run_program
-
-
-def test_channel_is_shared_by_the_process(broker):
-    """One channel per endpoint and security, until it is closed."""
-    first = grpc_channel(broker.endpoint)
-    assert grpc_channel(broker.endpoint, Security()) is first
-    close_channels()
-    assert grpc_channel(broker.endpoint) is not first
 
 
 def test_fork_makes_its_own_channel(broker):
@@ -37,7 +29,6 @@ def test_fork_makes_its_own_channel(broker):
         ("", "has no port"),
         ("localhost:\u00b2", "has no port"),
         ("localhost:65537", "has no port between 1 and 65535"),
-        ("localhost:0", "has no port between 1 and 65535"),
         (":5775", "has no host"),
         ("http://localhost:5775", "is a URL"),
         ("::1:5775", "has an IPv6 address without brackets"),

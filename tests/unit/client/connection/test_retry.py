@@ -26,13 +26,6 @@ def test_backoff_doubles_up_to_its_bound():
     assert backoff.next_wait_s() == 0.1
 
 
-def test_backoff_jitter_and_largest_wait():
-    backoff = retry.Backoff(None, clock=lambda: 0.0, jitter=lambda: 0.5)
-    waits = [backoff.next_wait_s() for _ in range(10)]
-    assert waits[:3] == pytest.approx([0.075, 0.15, 0.3])
-    assert waits[-1] == 3.75
-
-
 class Patient(retry.Patience):
     """Patience with a clock that moves only when it sleeps.
 
@@ -54,14 +47,6 @@ class Patient(retry.Patience):
         """Waits until the error is raised."""
         with pytest.raises(type(error)):
             deque(map(self.wait_or_raise, repeat(error)))
-
-
-def test_a_broker_that_answers_has_its_own_words():
-    """O6: the error gives a draining broker's message, and no hint to check the address."""
-    drained = errors.BrokerUnavailableError("It is drained: try again when it is back.")
-    assert retry.exhausted("e:1", drained, 1_000).message == (
-        "The broker at e:1 accepted no work for 1 s: It is drained: try again when it is back."
-    )
 
 
 def test_progress_renews_the_patience():

@@ -15,14 +15,12 @@ SECRET = "s3cr3t-t0ken"
     ("given", "problem"),
     [
         ({"ca": "ca.pem"}, "TLS is off"),
-        ({"ca_pem": "text"}, "TLS is off"),
         ({"tls": True, "cert": "c.pem"}, "both the client's certificate and its key"),
         ({"tls": True, "key_pem": SECRET}, "both the client's certificate and its key"),
         ({"tls": True, "ca": "c.pem", "ca_pem": SECRET}, "ca and ca_pem were both given"),
         ({"token": SECRET, "token_file": "token"}, "a token file were given; give one"),
         ({"token": f"{SECRET} x"}, "a character that a token cannot have"),
         ({"token": f"{SECRET}\n"}, "a character that a token cannot have"),
-        ({"token": f"{SECRET}\u00e4"}, "a character that a token cannot have"),
     ],
 )
 def test_what_contradicts_itself_is_refused(given, problem):
@@ -67,7 +65,6 @@ def test_a_token_leaves_this_machine_encrypted_only(endpoint):
     ("endpoint", "tls", "environment", "variable"),
     [
         ("127.0.0.1:1", True, {"https_proxy": "x"}, ""),
-        ("localhost:1", True, {"http_proxy": "x"}, ""),
         ("unix:/x", False, {"http_proxy": "x"}, ""),
         ("broker:1", False, {"http_proxy": "x", "https_proxy": "x", "grpc_proxy": "x"}, ""),
         ("broker:1", True, {"http_proxy": "x"}, "http_proxy"),

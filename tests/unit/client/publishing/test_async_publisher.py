@@ -29,18 +29,6 @@ def release(broker):
     return event
 
 
-async def test_futures_may_be_awaited_again_and_again(broker):
-    """P9: a future may be awaited before and after the confirm, by several coroutines."""
-
-    async def wait(future):
-        return await future
-
-    async with publisher(broker) as out:
-        future = out.publish_nowait(b"a")
-        assert await asyncio.gather(wait(future), wait(future)) == [Confirmation(1)] * 2
-        assert await future == future.result(0) == Confirmation(1)
-
-
 async def test_returns_are_told_on_the_loop_before_the_confirm(broker):
     """P7: `on_return` runs on the application's event loop."""
     broker.publishing.scripts.append(fake.answering(fake.second_returned, fake.confirm(2)))

@@ -42,7 +42,7 @@ def test_transactions_follow_each_other(broker):
     """P13: each transaction has its id, messages and one commit; the open names the mode."""
     with publisher(broker) as out:
         with out.transaction():
-            assert [out.publish("a"), out.publish("b", exchange="x", mandatory=True)] == [1, 2]
+            assert [out.publish("a"), out.publish("b", exchange="x")] == [1, 2]
             assert out.uncommitted == 2
         assert out.publish_batch(pa.record_batch({"body": ["c", "d"]})) == 2
         assert out.commit() == Committed(2, 0)
@@ -52,7 +52,6 @@ def test_transactions_follow_each_other(broker):
     assert kinds(requests) == ["open", "data", "data", "commit", "data", "commit", "close"]
     assert requests[0].header.open.mode == publishing_pb2.PUBLISH_MODE_TRANSACTION
     first, second, third = (each.header.data for each in fake.data_frames(requests))
-    assert (first.exchange, second.exchange, second.mandatory) == ("", "x", True)
     assert [each.first_number for each in (first, second, third)] == [1, 2, 3]
     assert first.transaction_id == second.transaction_id != third.transaction_id
     commits = [each.header.commit for each in requests if each.header.HasField("commit")]
@@ -79,21 +78,6 @@ def test_a_block_left_by_an_exception_rolls_back(broker):
             with pytest.raises(errors.PreconditionFailedError, match="1 messages"):
                 leave(out)
     assert scripts.sent(broker) == [b"b"]
-
-
-def test_a_rollback_of_sent_rows_is_told(broker):
-    """P13: the rollback is sent before any later publish."""
-    sent = threading.Event()
-    script = fake.answering(lambda _: sent.set(), then=fake.commit_all)
-    broker.publishing.scripts.append(script)
-    with publisher(broker) as out:
-        out.publish_batch(pa.record_batch({"body": ["a"]}))
-        assert sent.wait(SOON_S)
-        out.rollback()
-        out.publish("b")
-        out.commit(SOON_S)
-    (requests,) = broker.publishing.streams
-    assert kinds(requests) == ["open", "data", "rollback", "data", "commit", "close"]
 
 
 def test_a_cut_transaction_is_rolled_back_and_runs_again(broker):
@@ -138,19 +122,6 @@ def returning(requests):
     yield fake.second_returned(next(requests))
     yield answer_to(commit_of(requests))
     yield from fake.commit_all(requests)
-
-
-def test_a_return_comes_before_the_commit(broker):
-    """P7: `on_return` has run when commit returns, and the commit counts the return."""
-    broker.publishing.scripts.append(returning)
-    returned = []
-    with publisher(broker, mandatory=True, on_return=returned.append) as out:
-        out.publish("a")
-        out.publish("b")
-        assert out.commit(SOON_S) == Committed(2, 1)
-        (only,) = returned
-    assert only.numbers == (2,)
-    assert only.messages.column("body").to_pylist() == [b"b"]
 
 
 # A later stream: the repeated commit, preceded by its returns without messages.

@@ -3,11 +3,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyroaring import BitMap64
 
-from ackq_broker.core.columns.deadlines import Deadlines, rounded
-
-positions = st.sets(st.integers(1, 200), min_size=1)
+from ackq_broker.core.columns.deadlines import rounded
 
 
 @settings(max_examples=100)
@@ -29,27 +26,3 @@ def test_buckets_of_a_steady_stream_are_bounded() -> None:
     publishes = now + np.arange(0, week_us, 10**6)
     ends = [int(rounded(np.array([at + week_us]), int(at))[0]) for at in publishes[::60]]
     assert len(set(ends)) < 2_000
-
-
-@settings(max_examples=60)
-@given(
-    buckets=st.lists(st.tuples(st.integers(1, 20), positions), max_size=10),
-    present=positions,
-    now=st.integers(0, 21),
-)
-def test_deadlines_are_those_of_a_dict(buckets, present, now) -> None:
-    """Q3: deadlines equal those of a dict, and leave out positions that are no longer present."""
-    deadlines, there = Deadlines(), BitMap64(present)
-    for instant, chosen in buckets:
-        deadlines.add(instant, BitMap64(chosen))
-    held = [(instant, chosen & present) for instant, chosen in buckets if chosen & present]
-    expected = min((instant for instant, _ in held), default=0)
-    assert deadlines.first(BitMap64(), there) == expected
-    due = set().union(*(chosen for instant, chosen in held if instant <= now))
-    assert set(deadlines.due(now) & there) == due
-    again = Deadlines.load(deadlines.dump(there))
-    assert again.dump(there) == deadlines.dump(there)
-    assert set(deadlines.pop(now) & there) == due
-    assert set(deadlines.due(now)) == set()
-    later = [instant for instant, _ in held if instant > now]
-    assert deadlines.first(there) == min(later, default=0)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps, origin_keys
 from ackq_broker.core.columns.origin_keys import OriginKeys
@@ -85,18 +84,3 @@ def test_a_dump_is_of_its_moment() -> None:
     keys.append(np.array([last + 1]), np.ones((1, 2), np.uint64), np.ones(1, np.uint64))
     keys.remove(keys.positions.copy())
     assert [bytes(column) for column in dumped] == expected
-
-
-def test_what_was_removed_takes_no_room() -> None:
-    """I6: chunks are packed when most of their rows are removed, and are few."""
-    keys = OriginKeys()
-    for begin in range(1, 2_001, 10):
-        positions = np.arange(begin, begin + 10)
-        keys.append(positions, np.ones((10, 2), np.uint64), np.ones(10, np.uint64))
-        keys.remove(BitMap64(positions[:9].tolist()))
-    stored = sum(len(chunk.positions) for chunk in keys._chunks)
-    assert len(keys) == 200
-    assert stored <= 2 * len(keys) + 32
-    assert len(keys._chunks) <= 10
-    keys.remove(keys.positions.copy())
-    assert keys._chunks == []

@@ -1,8 +1,6 @@
-"""Step functions in pages against a dict."""
+"""Step functions in many pages."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
@@ -15,54 +13,6 @@ def dumped(steps: Steps, present: BitMap64) -> tuple[bytes, bytes]:
     """The keys and the values, as a snapshot has them."""
     keys, values = steps.dump(present)
     return bytes(keys), bytes(values)
-
-
-@settings(max_examples=60)
-@given(
-    stretches=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2)), max_size=200),
-    data=st.data(),
-)
-def test_steps_find_what_a_dict_finds(stretches, data) -> None:
-    """C16: steps find what a dict finds after any removal, and dump in one form."""
-    steps, expected, key = Steps(VALUE), {}, 5
-    together = data.draw(st.integers(1, 40))
-    for begin in range(0, len(stretches), together):
-        rows = []
-        for count, value in stretches[begin : begin + together]:
-            if rows and rows[-1][2] == (value, -value):
-                continue
-            rows.append((key, count, (value, -value)))
-            expected |= {key + i: (value, -value) for i in range(count)}
-            key += count + value
-        if len(rows) == 1:
-            steps.append(*rows[0])
-        else:
-            keys, counts, values = zip(*rows, strict=True)
-            steps.extend(np.array(keys), np.array(counts), np.array(list(values), VALUE))
-    for _ in range(3):
-        keys = sorted(expected)
-        gone = data.draw(st.sets(st.sampled_from(keys))) if keys else set()
-        expected = {key: value for key, value in expected.items() if key not in gone}
-        present = BitMap64(expected)
-        steps.remove(BitMap64(gone), present)
-        values = steps.at(bitmaps.array(present))
-        assert [value.item() for value in values] == [expected[key] for key in sorted(expected)]
-        again = Steps.load(VALUE, *dumped(steps, present), present)
-        assert dumped(again, present) == dumped(steps, present)
-        for first, last in zip(sorted(expected), sorted(expected)[4:], strict=False):
-            constant = steps.constant(first, last)
-            assert constant in (None, expected[first])
-            assert constant is None or expected[last] == constant
-        if data.draw(st.booleans()):
-            steps = again
-
-
-def test_a_million_keys_in_one_stretch_are_one_row() -> None:
-    """C16: a million keys in one stretch are one row, although appended in parts."""
-    steps = Steps(VALUE)
-    for first in range(0, 1_000_000, 10_000):
-        steps.append(first, 10_000, (7, 7))
-    assert len(bytes(steps.dump(BitMap64(range(1_000_000))).keys)) == 8
 
 
 def test_steps_of_many_pages() -> None:

@@ -40,18 +40,6 @@ def test_another_link_has_its_own_entries(process: LinkProcess) -> None:
     assert other.matched(["a"]) == [False]
 
 
-def test_matched_rows_are_no_rows_of_the_block(process: LinkProcess) -> None:
-    """L5: matched rows of different lengths before, between and after the stored ones."""
-    harness = process.harness
-    process.store(["a", "bbb", "c"])
-    process.subscribe()
-    assert process.positions(["a", "xx", "bbb", "yyyy", "z", "c"]) == [1, 4, 2, 5, 6, 3]
-    assert harness.browse("q") == ["a", "bbb", "c", "xx", "yyyy", "z"]
-    process.subscribe()
-    assert process.store(["z", "yyyy"]).block_id is None
-    assert harness.info("q").payload_bytes == 5 + 7
-
-
 def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
     """L5, P8: no row of a refused frame is kept; the frame comes again under its numbers."""
     harness.declare("q", max_length=3)
@@ -93,12 +81,6 @@ def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -
         process.proven += 999
     assert process.state().deliveries[1].sum() < 8_000
     assert [run.first_position for run in process.open().runs][:3] == [1, 1001, 2001]
-
-
-def test_the_cost_is_by_the_block() -> None:
-    """I5: ten times the rows take no more function calls; an answer has one object per run."""
-    few, many = calls(1_000), calls(10_000)
-    assert many <= few * 1.2
 
 
 def calls(rows: int) -> int:

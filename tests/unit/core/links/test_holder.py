@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 from ackq import errors, limits
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import BOB, Harness
+from tests.unit.core.harness import BOB, Harness, refused
 from tests.unit.core.link_process import LinkProcess, accept, expanded
 
 
@@ -14,26 +14,13 @@ def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
     """A10, L1: nor learns who runs the link; an unowned link belongs to its first opener."""
     process.open(user="alice")
     for live in (True, False):
-        with pytest.raises(errors.PermissionDeniedError, match="another user's") as refused:
-            process.open(user="mallory", holder=BOB, incumbent_live=live)
-        assert "host" not in refused.value.message
+        wish = {"user": "mallory", "holder": BOB, "incumbent_live": live}
+        error = refused(errors.PermissionDeniedError, "another user's", process.open, **wish)
+        assert "host" not in error.message
     process.harness.restart()
     with pytest.raises(errors.PermissionDeniedError):
         process.open(user="mallory")
     process.open(user="alice", holder=BOB, incumbent_live=False)
-
-
-def test_a_forced_delete_takes_links_that_brought_nothing(process: LinkProcess) -> None:
-    """L13: a link without entries ends with its queue, if that is deleted by force."""
-    harness = process.harness
-    harness.declare("other")
-    idle = LinkProcess(harness, "idle", queue="other")
-    with pytest.raises(errors.InUseError):
-        harness.do(c.DeleteQueue("other"))
-    harness.do(c.DeleteQueue("other", force=True))
-    harness.restart()
-    with pytest.raises(errors.LinkNotFoundError):
-        idle.subscribe()
 
 
 @pytest.mark.parametrize("change", [{"source": "amqp://there/other"}, {"queue": "dead"}])
@@ -63,20 +50,6 @@ def test_a_newer_stream_replaces_the_older(process: LinkProcess) -> None:
     for command in (late, c.PermitLinked("l", 1, 1), c.SubscribeLink("l", 1)):
         with pytest.raises(errors.FencedError, match="A newer stream of link 'l'"):
             process.harness.do(command)
-
-
-def test_names_and_numbers_have_bounds(harness: Harness, monkeypatch) -> None:
-    """I6: names, sources and the number of links are bounded, like everything a client makes."""
-    with pytest.raises(errors.QueueNotFoundError):
-        LinkProcess(harness)
-    harness.declare("q")
-    for name, source in (("", "s"), ("ackq.x", "s"), ("a,b", "s"), ("l", "s" * 2_000)):
-        with pytest.raises(errors.InvalidArgumentError):
-            LinkProcess(harness, name, source=source)
-    monkeypatch.setattr(limits, "MAX_LINKS", 1)
-    LinkProcess(harness)
-    with pytest.raises(errors.LimitError, match="ackq link remove"):
-        LinkProcess(harness, "second")
 
 
 def test_a_queue_of_a_link_is_in_use(process: LinkProcess) -> None:
@@ -155,3 +128,17 @@ def test_a_link_of_an_older_history_is_refused(process: LinkProcess) -> None:
     assert process.matched(["a"], content=True, redelivered=True) == [False]
     assert process.info().ambiguous == 1
     assert process.matched(["i"]) == [True]
+
+
+def test_what_makes_no_link(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6, L9: a queue that is not there, no name or too long a source, or one link too many."""
+    monkeypatch.setattr(limits, "MAX_LINKS", 0)
+    refused(errors.QueueNotFoundError, "'q'", LinkProcess, harness)
+    harness.declare("q")
+    for name, source in (("", "s"), ("ackq.x", "s"), ("a,b", "s"), ("l", "s" * 2_000)):
+        refused(errors.InvalidArgumentError, "link", LinkProcess, harness, name, source=source)
+    both = {"ack": c.LinkAck.STORED, "reject_there": True}
+    told = "ack=settled, or on-reject=here"
+    refused(errors.InvalidArgumentError, told, LinkProcess, harness, **both)
+    refused(errors.LimitError, "ackq link remove", LinkProcess, harness)
+    refused(errors.LinkNotFoundError, "ackq link list", harness.do, c.RemoveLink("l"))

@@ -32,3 +32,5 @@ def test_what_did_not_come_again(process: LinkProcess) -> None:
     accept(process.harness, 2)
     assert views.link_missing(process.harness.core.state, "l") == 1
     assert views.link_missing(process.harness.core.state, "another") == 0
+    assert views.link_queue(process.harness.core.state, "l") == "q"
+    assert views.link_queue(process.harness.core.state, "another") == ""

@@ -89,15 +89,6 @@ def test_a_refused_block_keeps_nothing(
     assert (harness.browse("q"), harness.browse("full")) == (["a0", "a2"], ["a1"])
 
 
-def test_what_a_rollback_dropped_is_not_returned_later(writer):
-    """P7, P13: the next transaction has its own returns alone."""
-    writer.publish("a", ["nowhere"])
-    writer.roll_back()
-    writer.publish("b", ["q"])
-    assert writer.commit("b") == c.CommittedTransaction(1, False)
-    assert writer.commit("b") == c.CommittedTransaction(1, True)
-
-
 def test_a_commit_of_nothing_leaves_an_open_transaction_alone(harness, writer):
     """P13: a commit of a transaction without publishes succeeds, and changes nothing."""
     writer.publish("a", ["q"])
@@ -105,17 +96,6 @@ def test_a_commit_of_nothing_leaves_an_open_transaction_alone(harness, writer):
     assert (decision.reply, decision.records) == (c.CommittedTransaction(0, False), ())
     assert writer.commit("a") == c.CommittedTransaction(1, False)
     assert harness.browse("q") == ["a0"]
-
-
-def test_a_queue_deleted_before_the_commit_is_handled(harness, writer):
-    """P6, Q4: a delete refuses a queue with staged rows; forced, the rest is committed."""
-    harness.declare("r")
-    writer.publish("a", ["q", "r"])
-    refused(errors.InUseError, "staged", harness.do, c.DeleteQueue("r"))
-    harness.do(c.DeleteQueue("r", force=True))
-    assert writer.commit("a") == c.CommittedTransaction(2, False)
-    harness.declare("r")
-    assert (harness.browse("q"), harness.browse("r")) == (["a0"], [])
 
 
 def test_transient_rows_of_a_transaction_go_with_a_restart(harness, writer):

@@ -20,22 +20,6 @@ def block(*keys, stage_id=ID, **options):
     return c.StageBlock(stage_id, "", routes(keys), len(keys), 10 * len(keys), **options)
 
 
-def test_a_commit_drops_what_it_did_not_name(harness):
-    """K3: unnamed stages of this batch and earlier ones are dropped; those of later ones stay."""
-    loser = harness.stage("w", 1, ["q"], name="loser")
-    winner = harness.stage("w", 2, ["q"], name="winner")
-    late = harness.stage("w", 2, ["q"], name="late")
-    ahead = harness.stage("w", 3, ["q"], name="ahead")
-    harness.commit("w", 2, winner)
-    assert harness.info("q").staged == 1
-    assert len(harness.core.drain_dead_blocks()) == 2
-    for stage in (loser, late):
-        more = block("q", stage_id=stage.stage_id)
-        refused(errors.FencedError, "takes no more rows", harness.do, more)
-    harness.commit("w", 3, ahead)
-    assert harness.browse("q") == ["winner0", "ahead0"]
-
-
 def test_a_newer_run_drops_the_stages_of_older_ones(harness):
     """K3: and no run that was seen before drops the newer one's, however late its tasks end."""
     old = harness.stage("w", 1, ["q"], run_id="old", name="old")
@@ -50,20 +34,14 @@ def test_a_newer_run_drops_the_stages_of_older_ones(harness):
 
 
 def test_the_number_of_stages_is_bounded(harness, monkeypatch):
-    """I6: a stage over the limit is refused with the limit."""
+    """I6: a stage over the limit is refused with it; an abort or a drop makes room."""
     monkeypatch.setattr("ackq_broker.core.publishing.writer_batches.MAX_STAGES", 1)
     harness.stage("w", 1, ["q"], name="a")
     refused(errors.LimitError, "1 stages", harness.do, c.OpenStage(ID, "w", 1, "run"))
-
-
-def test_unroutable_rows_of_an_optional_stage_are_dropped(harness):
-    """P7: they count as rows of the stage, for its writer has counted them."""
-    harness.do(c.OpenStage(ID, "w", 1, "run", mandatory=False))
-    assert harness.do(block("nowhere")) == c.StagedBlock(1, None)
-    assert harness.do(block("q", "nowhere")).block_id == 1
-    harness.do(c.SealStage(ID, 3, 30))
-    assert harness.commit("w", 1, c.StageRef(ID, 3, 30)) == c.CommittedBatch(3, False)
-    assert harness.ready("q") == 1
+    harness.do(c.AbortBatch("w", 1, (b"a".ljust(16),)))
+    harness.do(c.OpenStage(ID, "w", 1, "run"))
+    harness.do(c.DropStage(ID))
+    harness.stage("w", 1, ["q"], name="b")
 
 
 def test_unroutable_rows_go_to_their_queue(harness):
@@ -162,31 +140,6 @@ def commit(harness, rows, run, target="one", **options):
     return harness.commit("w", 1, stage, run_id=run, target=target, **options)
 
 
-@pytest.mark.parametrize(("before", "again"), [("", "one"), ("one", ""), ("", "")])
-def test_without_a_target_nothing_is_compared(harness, before, again):
-    """K3: the record of an older version, or the call of an older client, is not compared."""
-    commit(harness, 2, "first", before)
-    assert commit(harness, 3, "second", again) == c.CommittedBatch(2, True, before)
-
-
-def test_no_run_changes_what_another_has_used(harness):
-    """K12: each run is held to its own write, also one that is ending; a new version is new."""
-    stage = harness.stage("w", 1, ["q"], name="a")
-    harness.commit("w", 1, stage, execution_id="7")
-    harness.commit("w", 1, run_id="next", execution_id="3")
-    records = len(harness.log)
-    told = "this version has been used in this run"
-    for run_id, own, other in (("run", "7", "3"), ("next", "3", "7")):
-        again = {"run_id": run_id, "execution_id": other}
-        refused(errors.BatchOrderError, told, harness.commit, "w", 1, stage, **again)
-        again["execution_id"] = own
-        assert harness.commit("w", 1, stage, **again) == c.CommittedBatch(1, True)
-    assert harness.commit("w", 1, run_id="", execution_id="") == c.CommittedBatch(1, True)
-    assert len(harness.log) == records
-    harness.commit("w", 2, run_id="next", execution_id="4")
-    assert harness.core._state.writers["w"].executions == {"next": "4"}
-
-
 def test_the_runs_of_a_version_are_bounded(harness, monkeypatch):
     """K12, I6: the oldest runs are forgotten."""
     monkeypatch.setattr("ackq_broker.core.publishing.repetition._REMEMBERED_RUNS", 2)
@@ -234,22 +187,6 @@ def test_a_batch_prepared_for_other_edges_is_not_committed(harness):
         assert error.fields["edges"] == EDGES
     assert harness.commit("w", 1, prepare=True) == c.CommittedBatch(0, False, edges=EDGES)
     assert harness.commit("w", 2, harness.stage("w", 2, ["q"], name="next")).rows == 1
-
-
-def test_the_home_records_the_stages_of_all_edges(harness):
-    """K14: every later commit of the batch, and a look, is answered by the record."""
-    mine, theirs = harness.stage("w", 1, ["q"], name="mine"), c.StageRef(b"t" * 16, 7, 70)
-    others = (c.EdgeStages("b:1", (theirs,)),)
-    first = harness.commit("w", 1, mine, edges=EDGES, others=others, target="t")
-    assert first == c.CommittedBatch(8, False, "t", EDGES, others)
-    known = first._replace(repeated=True)
-    again = (c.EdgeStages("b:1", (c.StageRef(b"u" * 16, 8, 80),)),)
-    assert harness.commit("w", 1, run_id="new", edges=EDGES, others=again, target="t") == known
-    assert harness.commit("w", 1, prepare=True) == known
-    # Other edges: what they find is not theirs to judge.
-    assert harness.commit("w", 1, run_id="new", edges="a:1", target="t") == known
-    with pytest.raises(errors.BatchChangedError, match="8 rows for t by run run"):
-        harness.commit("w", 1, run_id="newer", edges=EDGES, target="t")
 
 
 def test_a_dropped_stage_is_passed_over_by_keep(harness):

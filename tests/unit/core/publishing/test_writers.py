@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackq import errors, limits
+from ackq import errors
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.unit.core.harness import DAY_US, SECOND_US, refused, routes
@@ -75,21 +75,6 @@ def test_other_writers_are_remembered(harness):
         harness.housekeep_after(time_us)
         assert remembered(harness) == ["many"]
     assert harness.decide(c.Housekeep()).records == ()
-
-
-def test_an_earlier_client_says_at_the_commit_that_a_writer_is_single(harness):
-    """K12: its stages are kept for 7 days, and its writer for an hour after the commit."""
-    stage = harness.stage("write/1", 0, ["q"], name="a")
-    harness.housekeep_after(2 * DAY_US)
-    assert harness.info("q").staged == 1
-    harness.do(single(stage))
-    harness.housekeep_after(HOUR_US)
-    assert remembered(harness) == []
-
-
-def test_a_write_is_over_long_before_its_record():
-    """K3: the default time for which a commit is repeated is a small part of the retention."""
-    assert 10 * limits.RETRY_TOTAL_MS < 1000 * limits.SINGLE_COMMIT_RETENTION_S
 
 
 # --- bound ---
@@ -175,31 +160,3 @@ def test_a_writer_belongs_to_who_writes_first(harness, first):
         harness.restart()
     harness.do(opened("alice", b"again".ljust(16)))
     assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)
-
-
-def test_without_users_nothing_is_compared(harness):
-    """A10: neither before there are users nor after; the owner stays known."""
-    harness.do(opened(""))
-    assert owner(harness) == ""
-    harness.commit("query", 1, user="alice")
-    assert owner(harness) == "alice"
-    harness.do(c.OpenStage(b"none".ljust(16), "query", 2, "run"))
-    harness.commit("query", 2)
-    assert owner(harness) == "alice"
-    told = "another user's"
-    refused(errors.PermissionDeniedError, told, harness.commit, "query", 3, user="eve")
-    assert harness.do(c.AssignWriter("query", "eve")) == "alice"
-    assert harness.decide(c.AssignWriter("query", "eve")) == c.Decision(reply="eve")
-    harness.commit("query", 3, user="eve")
-
-
-def test_a_writer_of_an_older_version_is_taken_by_what_is_new(harness):
-    """A10: a repetition, which makes no new record or one without a user, takes no ownership."""
-    stage = harness.stage("query", 1, ["q"], name="a")
-    harness.commit("query", 1, stage)
-    for user in ("eve", "alice"):
-        again = harness.commit("query", 1, stage, run_id="new", user=user)
-        assert again == c.CommittedBatch(1, True)
-    assert owner(harness) == ""
-    harness.do(opened("alice"))
-    assert owner(harness) == "alice"

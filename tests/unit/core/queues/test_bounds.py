@@ -1,37 +1,15 @@
 """Bounds: each message counts its own bytes, with whatever other messages it came (Q3, P8)."""
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ackq.errors import QueueFullError
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import Harness
-
-row_sizes = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
 
 def payload_bytes(harness: Harness, *queues: str) -> list[int]:
     return [harness.info(queue).payload_bytes for queue in queues]
-
-
-@given(sizes=row_sizes, most=st.integers(1, 200), length=st.integers(0, 6), data=st.data())
-@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-def test_bounds_count_message_by_message(overflow, sizes, most, length, data) -> None:
-    """Q3, P8: a block leaves the queue as its messages do one by one."""
-    together, single = Harness(), Harness()
-    cut = data.draw(st.integers(0, len(sizes)))
-    for harness in (together, single):
-        harness.declare("q", max_bytes=most, max_length=length, overflow=overflow)
-    for block in filter(None, (sizes[:cut], sizes[cut:])):
-        together.publish_to("q", len(block), sizes=block)
-    for size in sizes:
-        single.publish_to("q", 1, sizes=[size])
-    assert together.browse("q") == single.browse("q")
-    assert payload_bytes(together, "q") == payload_bytes(single, "q")
 
 
 def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
@@ -60,32 +38,6 @@ def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
     transaction = harness.transact(["q", "other"], sizes=[10, 1_000])
     harness.do(c.CommitTransaction(*transaction, 2))
     assert payload_bytes(harness, "q", "other") == [100, 6_000]
-
-
-def test_a_journal_from_before_the_sizes_opens(harness: Harness) -> None:
-    """I2, Q7: a record without sizes gives each row an equal share of its part's bytes."""
-    harness.declare("q")
-    harness.publish_to("q", 4, sizes=[1, 2, 3, 94])
-    old = Core()
-    for sequence, record in enumerate(harness.log, 1):
-        changes = {"sizes": b""} if isinstance(record, records.Published) else {}
-        old.apply(sequence, msgspec.structs.replace(record, **changes))
-    old = Core.restore(old.snapshot())
-    assert views.list_queues(old.state, "q")[0].payload_bytes == 100
-    decision = old.decide(c.Deliver(b"x" * 16, "q", 1, no_ack=True), harness.now_us)
-    old.apply(old.sequence + 1, *decision.records)
-    assert views.list_queues(old.state, "q")[0].payload_bytes == 75
-
-
-def test_sizes_go_with_their_block(harness: Harness) -> None:
-    """I6: no sizes are kept after the last message of a block."""
-    harness.declare("q", "r")
-    harness.bind("x", "fanout", q="", r="")
-    harness.publish(["k"] * 3, exchange="x", sizes=[1, 2, 3])
-    harness.do(c.PurgeQueue("q"))
-    assert len(harness.core._state.blocks.sizes) == 1
-    harness.do(c.PurgeQueue("r"))
-    assert len(harness.core._state.blocks.sizes) == 0
 
 
 @pytest.mark.parametrize(

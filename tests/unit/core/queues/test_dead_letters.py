@@ -1,7 +1,5 @@
 """Dead letters: bounds of their reasons, records and redrives (C13, Q6); see `test_model`."""
 
-import pytest
-
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
@@ -94,11 +92,3 @@ def test_what_has_no_room_does_not_stop_what_has(harness: Harness) -> None:
     harness.publish_to("full", 2)
     assert harness.do(c.Redrive("d", max_messages=2)) == c.Redriven(2, 2, more=False, last=4)
     assert harness.browse("q") == ["m3", "m4"]
-
-
-@pytest.mark.parametrize("properties", [{}, {"dead_letter_queue": "dead"}], ids=["none", "dead"])
-def test_what_cannot_survive_is_not_kept(harness: Harness, properties: dict[str, str]) -> None:
-    """P5, P12, Q7: a transient message, or one that no durable queue can get, is not durable."""
-    harness.declare("dead")
-    harness.declare("volatile", durable=False, **properties)
-    assert not harness.publish_to("volatile", 1, persistent=not properties).durable

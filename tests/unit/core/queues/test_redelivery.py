@@ -1,12 +1,11 @@
 """Effects of outcomes: all states, the delivery limit, the redelivery delay (C4, C13, C14)."""
 
 import pytest
-from pyroaring import BitMap64
 
 from ackq.outcomes import Outcome
-from ackq_broker.core import Core, records, views
+from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import SECOND_US, Harness, Unchecked
+from tests.unit.core.harness import Harness
 
 # Properties, earlier failures, whether the queue is deleted; then for FAILED and REJECTED
 # the place of the message afterwards, and the answer's counts of dead letters and drops.
@@ -64,46 +63,3 @@ def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, a
         assert (info.unacked, info.accepted) == (0, outcome is Outcome.ACCEPTED)
         assert (info.dead_lettered, info.dropped) == (dead, dropped)
     assert (harness.core.drain_dead_blocks() == []) == (place != "gone")
-
-
-@pytest.mark.parametrize(
-    ("first_ms", "failures", "seconds"), [(1000, 60, 300), (400_000, 0, 400), (400_000, 2, 400)]
-)
-def test_a_delay_without_a_longest(harness: Harness, first_ms, failures, seconds) -> None:
-    """C14: it ends at five minutes, or at the first delay if that is longer."""
-    harness.declare("q", redelivery_delay_ms=first_ms)
-    tag = held_tag(harness, failures)
-    harness.settle("x", Outcome.FAILED, tag)
-    wait_us = views.next_due_us(harness.core.state) - harness.now_us
-    assert seconds <= wait_us / SECOND_US <= seconds + 1
-
-
-def test_a_delayed_message_counts_towards_the_length(harness: Harness) -> None:
-    """Q3, C14: a delayed message is still in the queue; a requeue is never refused."""
-    harness.declare_filled("q", 2, max_length=2)
-    harness.deliver("x", "q")
-    harness.settle("x", Outcome.RELEASED, 1, delay_ms=5000)
-    assert len(harness.publish_to("q", 1).nacks) == 1
-    harness.settle("x", Outcome.ACCEPTED, 2)
-    assert harness.publish_to("q", 1).nacks == ()
-
-
-def test_the_largest_settlement_is_a_small_record() -> None:
-    """C13, Q6: one record of half a MiB rejects every other one of two million tags."""
-    harness, rows, count = Unchecked(), 10_000, 2_000_000
-    harness.declare("d")
-    harness.declare("q", dead_letter_queue="d")
-    for first in range(1, count, rows):
-        numbers = range(first, first + rows)
-        harness.do(harness.command(["q"] * rows, numbers=numbers, lowest=first))
-    harness.do(c.Deliver(b"x", "q", count))
-    scattered = BitMap64(range(1, count, 2))
-    for command, dead, most_bytes in (
-        (c.Settle(b"x", Outcome.REJECTED, scattered), count // 2, 600_000),
-        (c.Settle(b"x", Outcome.FAILED, up_to=count), 0, 300_000),
-    ):
-        decision = harness.decide(command)
-        (record,) = decision.records
-        assert decision.reply == c.Settlement(count // 2, dead_lettered=dead)
-        assert len(records.encode(record)) < most_bytes
-        assert views.ready(harness.core.state, "d") == count // 2

@@ -1,6 +1,4 @@
-"""Time: what `test_model` does not have: stages, long ticks, unused queues (Q3, C13)."""
-
-from dataclasses import replace
+"""Time: what `test_model` does not have: leases that are put back, unused queues (Q3, Q4)."""
 
 import pytest
 
@@ -9,14 +7,6 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, SECOND_US, Harness
-
-
-def test_an_expiry_without_rows_is_that_of_every_row(harness: Harness) -> None:
-    """Q3: an expiry without rows applies to all rows, as a route without rows does."""
-    harness.declare("a", "b")
-    every = c.Expiry(harness.now_us + SECOND_US)
-    harness.send(replace(harness.command(["a", "b", "a"]), expiries=(every,)))
-    assert harness.wait(2).expired == 3
 
 
 def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) -> None:

@@ -11,27 +11,12 @@ from ackq_broker.core import views
 from tests.unit.core.harness import ALICE, BOB, DAY_US, labels, refused
 
 
-def sessions(harness):
-    return [session.session for session in views.list_sessions(harness.core.state)]
-
-
 @pytest.fixture
 def third(reader):
     """The reader, of which two batches are accepted and the third, (4, 8], is outstanding."""
     for start, messages in ((0, 2), (2, 2), (4, 4)):
         reader.advance(start, max_messages=messages)
     return reader
-
-
-def test_the_backlog_is_that_after_the_call(harness, reader):
-    """S4: it has the ready, unacked and oldest messages after accept and lease."""
-    harness.publish_to("q", 2)
-    published_us = harness.now_us
-    reader.advance(0, max_messages=10)
-    assert reader.advance(10, max_messages=1).backlog == c.Backlog(1, 1, published_us, 0)
-    assert (harness.ready("q"), harness.unacked("q")) == (1, 1)
-    assert views.ready_total(harness.core.state, "s") == 1
-    assert views.ready_total(harness.core.state, "unknown") == 0
 
 
 @pytest.mark.parametrize(
@@ -77,46 +62,7 @@ def test_a_new_holder_fences_the_old_one(harness, reader):
     refused(errors.CheckpointMismatchError, older, reader.pieces, 0, 4, epoch=3)
 
 
-def test_attaches_are_counted_per_lease(reader):
-    """S8: each new holder of a lease counts; a new lease begins at one."""
-    assert reader.advance(0, max_messages=4).attaches == 1
-    assert reader.advance(0, holder=BOB).attaches == 2
-    assert reader.attach(0, 4, holder=ALICE).attaches == 3
-    assert reader.info().attaches == 3
-    assert reader.advance(4, holder=BOB).attaches == 1
-
-
-def test_the_service_learns_whom_a_call_would_meet(harness, reader):
-    """S3: the incarnation and token by which the service tracks liveness."""
-    state, incarnation = harness.core.state, reader.command.incarnation
-    for name, which in (("s", ""), ("", incarnation)):
-        assert views.incumbent(state, name, which) == (incarnation, ALICE.token)
-    assert views.incumbent(state, "s", "unknown") is None
-    assert views.incumbent(state, "unknown", "") is None
-
-
-def test_a_live_holder_is_named(harness, reader):
-    """S3, K10: another process is refused while the holder lives, an opening by takeover too."""
-    reader.advance(0)
-    meets = {"holder": BOB, "incumbent_live": True}
-    told = r"host-a, pid 11 \(app-a\), since 2023-11-14T.*--fence"
-    fields = refused(errors.AlreadyHeldError, told, reader.advance, 0, **meets).fields
-    assert (fields["holder_host"], fields["holder_pid"]) == ("host-a", "11")
-    refused(errors.AlreadyHeldError, told, reader.attach, 0, 10, **meets)
-    for takeover in (False, True):
-        refused(errors.AlreadyHeldError, told, harness.open, "q", takeover=takeover, **meets)
-
-
 # --- openings ---
-
-
-def test_a_start_and_a_replay_prove_the_incarnation(harness, reader):
-    """S9: the checkpoint that they name is known to exist from then on."""
-    reader.advance(0, max_messages=1)
-    replayed = harness.open("q", session="t", open_and_lease=True)
-    assert (reader.info().proven, replayed.info().proven) == (True, False)
-    replayed.attach(0, 9)
-    assert replayed.info().proven is True
 
 
 def test_an_opening_says_what_it_cannot_put_back(harness, reader):
@@ -130,17 +76,6 @@ def test_an_opening_says_what_it_cannot_put_back(harness, reader):
     assert "; 4 of deleted queues were dropped." in warning
 
 
-def test_an_unproven_lease_goes_back_and_into_the_new_lease(harness):
-    """S9: a repeated opening of Trigger.Once leases the same messages again."""
-    harness.declare_filled("q", 3)
-    harness.open("q", open_and_lease=True)
-    again = harness.open("q", open_and_lease=True, holder=BOB)
-    assert again.fetch(0, 3) == labels(1, 3)
-    assert again.pieces(0, 3)[0].runs == (c.Run(1, 3, 2),)
-    assert again.reply.backlog == c.Backlog(0, 3, again.reply.backlog.oldest_us, 3)
-    assert "3 messages leased under its incarnation" in again.reply.warnings[0]
-
-
 def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(harness, reader):
     """S9: the old checkpoint is refused from then on, and a warning reports it."""
     reader.advance(0)
@@ -150,68 +85,41 @@ def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(harness, 
     refused(errors.SessionNotFoundError, "new checkpoint", reader.advance, 10)
 
 
-def test_an_opening_names_no_tag(harness, reader):
-    """S9: a tag without an incarnation belongs to no session."""
-    command = replace(reader.command, incarnation="", start_tag=5)
-    refused(errors.InvalidArgumentError, "tag 5 and no incarnation", harness.do, command)
-
-
-def test_unproven_sessions_without_owner_and_lease_are_removed_after_a_day(harness):
-    """S9: live and proven sessions stay, and those that hold a lease."""
-    harness.declare_filled("q", 1)
-    gone = harness.open("q", session="gone")
-    harness.open("q", session="live")
-    harness.open("q", session="proven").advance(0)
-    harness.publish_to("q", 1)
-    harness.open("q", session="once", open_and_lease=True)
-    harness.now_us += DAY_US - 100
-    assert harness.decide(c.Housekeep()).records == ()
-    harness.now_us += 200
-    harness.do(c.Housekeep(frozenset({"live"})))
-    assert sessions(harness) == ["live", "once", "proven"]
-    refused(errors.SessionNotFoundError, "no checkpoint came back", gone.advance, 1)
-
-
-def forgotten(harness, **opening):
-    """A reader whose session leased no message, and was forgotten."""
-    harness.declare("q")
-    reader = harness.open("q", **opening)
-    harness.housekeep_after(DAY_US + 100)
-    assert sessions(harness) == []
-    return reader
-
-
-def advance_from_zero(reader, **changes):
-    """Starts at tag 0 of the reader's incarnation; a new incarnation may be opened."""
-    return reader.advance(0, new_incarnation="9" * 32, **changes)
+def test_a_call_names_its_session_and_its_queues(harness, reader, monkeypatch):
+    """S9, S10, K1, I6: each refusal names what is too much or missing, and the remedy."""
+    monkeypatch.setattr("ackq.limits.MAX_SESSIONS", 1)
+    anew = {"incarnation": "", "start_tag": 5}
+    for error, told, changes in (
+        (errors.InvalidArgumentError, "tag 5 and no incarnation", anew),
+        (errors.CheckpointMismatchError, "session 's'.*names session 'mine'", {"session": "mine"}),
+        (errors.QueueNotFoundError, "'gone'", {"queues": ("q", "gone")}),
+        (errors.InvalidArgumentError, "names no queue", {"queues": ()}),
+        (errors.InvalidArgumentError, "pattern as well", {"queue_pattern": "q"}),
+    ):
+        refused(error, told, harness.do, replace(reader.command, **changes))
+    refused(errors.LimitError, "1 sessions", harness.open, "q", session="t")
+    reader.advance(0)
+    harness.do(c.DeleteQueue("q", force=True))
+    told = r"'s' has, tags \(0, 10\], is not.*`ackq queue declare q`"
+    refused(errors.QueueNotFoundError, told, reader.advance, 10)
 
 
 @pytest.mark.parametrize("session", ["s", ""], ids=["named", "anonymous"])
 def test_tag_0_of_a_forgotten_incarnation_opens_anew(harness, session):
     """S9: nothing was accepted, so a query without messages for a day continues."""
-    reader = forgotten(harness, session=session, open_and_lease=True)
+    harness.declare("q")
+    reader = harness.open("q", session=session, open_and_lease=True)
     name = reader.reply.session
+    harness.housekeep_after(DAY_US + 100)
+    assert views.list_sessions(harness.core.state) == []
     reader.command = replace(reader.command, session=name, holder=BOB)
     harness.publish_to("q", 3)
-    reply = advance_from_zero(reader, max_messages=2)
+    reply = reader.advance(0, new_incarnation="9" * 32, max_messages=2)
     assert (reply.session, reply.incarnation, reply.end_tag) == (name, "9" * 32, 2)
     assert "opened again" in reply.warnings[0]
-    assert reader.info().proven
     reader.command = replace(reader.command, incarnation=reply.incarnation)
     assert reader.fetch(0, 2) == labels(1, 2)
     assert reader.advance(2).end_tag == 3
-
-
-def test_a_successor_is_never_forgotten_and_ends_with_what_it_succeeds(harness):
-    """S9: a checkpoint named it, so it stays; a released one is refused under both names."""
-    reader = forgotten(harness)
-    assert advance_from_zero(reader).end_tag == 0
-    harness.now_us += 30 * DAY_US
-    assert harness.decide(c.Housekeep()).records == ()
-    harness.do(c.ReleaseSession("s"))
-    for incarnation in (reader.command.incarnation, reader.reply.incarnation):
-        reader.command = replace(reader.command, incarnation=incarnation)
-        refused(errors.SessionNotFoundError, "released by an operator", advance_from_zero, reader)
 
 
 def test_the_memory_of_ended_incarnations_is_bounded(harness, monkeypatch):
@@ -238,4 +146,4 @@ def test_an_anonymous_session_gets_a_name(harness):
         name = f"anonymous-{number:032x}"
         assert reader.reply.session == name
         assert reader.advance(0, session="", max_messages=1).session == name
-    assert len(sessions(harness)) == 2
+    assert len(views.list_sessions(harness.core.state)) == 2

@@ -3,6 +3,7 @@
 import pytest
 
 from ackq_broker.core import commands as c
+from ackq_broker.core import views
 from tests.unit.core.harness import DAY_US, labels
 
 
@@ -31,18 +32,6 @@ def test_limits_of_a_lease(harness, reader, limits, wait_us, end_tag):
     assert reader.advance(0, horizon=1).end_tag == end_tag
 
 
-def test_a_minimum_applies_to_an_opening_that_leases(harness):
-    """K6, K13: a reader that does not know its trigger leases in its first call."""
-    harness.declare_filled("q", 1)
-    wish = {"min_messages": 2, "max_delay_ms": 60_000, "open_and_lease": True}
-    reader = harness.open("q", **wish)
-    assert reader.reply.end_tag == 0
-    harness.publish_to("q", 1)
-    assert reader.advance(0, min_messages=2).end_tag == 2
-    harness.publish_to("q", 1)
-    assert harness.open("q", session="once", open_and_lease=True).reply.end_tag == 1
-
-
 def test_chunks_follow_blocks(harness, monkeypatch):
     """S1: a lease is cut along blocks into chunks of about the target, which cover it."""
     monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 50)
@@ -55,38 +44,18 @@ def test_chunks_follow_blocks(harness, monkeypatch):
     assert harness.open("q", session="t").advance(0).chunks == (c.Chunk(1, 10),)
 
 
-def test_the_number_of_chunks_is_bounded(harness, monkeypatch):
-    """I6: a lease of many blocks has larger chunks, not more."""
-    monkeypatch.setattr("ackq.limits.LEASE_CHUNK_TARGET_BYTES", 1)
-    monkeypatch.setattr("ackq.limits.MAX_LEASE_CHUNKS", 4)
-    harness.declare("q")
-    for _ in range(30):
-        harness.publish_to("q", 1)
-    reply = harness.open("q").advance(0)
-    assert len(reply.chunks) <= 4
-    assert reply.chunks[-1].last_tag == 30
-    assert sum(chunk.payload_bytes for chunk in reply.chunks) == 300
-
-
 def test_several_queues_share_a_lease(harness):
     """S10: queues share equally, the rest goes to longer queues, and the turn rotates."""
     harness.declare("a", "b", "c")
     harness.publish(["a"] * 8 + ["b"] * 2 + ["c"] * 8)
     reader = harness.open("a", "b", "c")
     assert reader.advance(0, max_messages=9).end_tag == 9
+    ready = [views.ready_total(harness.core.state, name) for name in ("s", "unknown")]
+    assert ready == [9, 0]
     assert [piece.queue for piece in reader.pieces(0, 9)] == ["a", "b", "c"]
     assert reader.fetch(0, 9) == [*labels(1, 3), *labels(9, 10), *labels(11, 14)]
     assert reader.advance(9, max_messages=2).end_tag == 11
     assert reader.fetch(9, 11) == ["m15", "m4"]
-
-
-def test_a_byte_limit_is_shared_as_well(harness):
-    """S10, K6: no queue takes the whole byte limit from the others."""
-    harness.declare_filled("a", 10)
-    harness.declare_filled("b", 10)
-    reader = harness.open("a", "b")
-    assert reader.advance(0, max_bytes=60).end_tag == 6
-    assert reader.fetch(0, 6) == [*labels(1, 3), *labels(11, 13)]
 
 
 def test_rows_put_back_by_the_run_do_not_keep_it_alive(harness, reader):
@@ -104,12 +73,3 @@ def test_rows_put_back_by_the_run_do_not_keep_it_alive(harness, reader):
     assert second.advance(6, horizon=horizon).end_tag == 10
     assert second.advance(10, horizon=horizon).end_tag == 10
     assert second.advance(10, horizon=harness.core.sequence).end_tag == 11
-
-
-def test_a_kept_lease_takes_no_room(harness):
-    """K2, Q3: accepted messages do not count towards a queue's bounds."""
-    harness.declare_filled("q", 3, max_length=3, max_bytes=30, overflow="reject-publish")
-    reader = harness.lease("q")
-    assert list(harness.publish_to("q", 1).confirmed) == []
-    reader.advance(3)
-    assert list(harness.publish_to("q", 4).confirmed) == [5, 6, 7]

@@ -6,7 +6,7 @@ from ackq import errors
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import BOB, REJECTED, RELEASED, refused
+from tests.unit.core.harness import REJECTED, RELEASED, refused
 
 
 @pytest.fixture
@@ -76,14 +76,3 @@ ACCEPTS = {"outcome": Outcome.ACCEPTED}
 def test_what_an_operator_may_not_settle(harness, ranges, options, error, told):
     """S8, S9: other outcomes, tags outside the lease or of another incarnation, a live query's."""
     refused(error, told, settle, harness, *ranges, **options)
-
-
-def test_the_holder_of_a_settled_lease_is_fenced(harness, reader):
-    """S3, S8: its batch has changed, so each of its calls is refused, and another one goes on."""
-    settle(harness, (4, 4), incumbent_live=True, fence=True)
-    refused(errors.FencedError, "an operator ended its reader", reader.fetch, 2, 8)
-    told = "An operator settled messages"
-    refused(errors.FencedError, told, reader.advance, 2)
-    refused(errors.FencedError, told, reader.attach, 2, 8)
-    refused(errors.FencedError, told, harness.open, "q", takeover=True)
-    assert reader.advance(2, holder=BOB).epoch == 3

@@ -1,14 +1,11 @@
 """The session timeout (S5): refusals, reasons of holes; leases: `test_model_sessions`."""
 
-from functools import partial
-
 import pytest
 
-from ackq.errors import CheckpointMismatchError, FencedError, InvalidArgumentError, LeaseHeldError
+from ackq.errors import CheckpointMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from ackq_broker.core import views
-from tests.unit.core.harness import ALICE, BOB, DAY_US, REJECTED, RELEASED, group, refused
+from tests.unit.core.harness import BOB, REJECTED, refused
 
 
 @pytest.fixture
@@ -39,31 +36,6 @@ def test_a_detach_of_what_is_another_by_now_does_nothing(harness, reader):
     assert reader.detach() == c.Released(0, 0)
     reader.advance(6, min_messages=99)
     assert reader.detach() == c.Released(0, 0)
-
-
-def test_the_old_epoch_is_refused(harness, reader):
-    """S3, S5: fetches, heartbeats and settle calls of the old epoch are refused as fenced."""
-    reader.note()
-    reader.detach()
-    known = (harness.core.state, "s", reader.command.incarnation, 1, ALICE.token)
-    for call in (
-        partial(reader.fetch, 0, 6),
-        partial(views.check_holder, *known),
-        partial(reader.stage, "a", group(RELEASED, 1)),
-    ):
-        refused(FencedError, r"held by nobody .* away for too long", call)
-
-
-def test_a_timeout_is_as_the_last_call_says(harness, reader):
-    """S5: the last call's timeout counts, changed by a record; 0 is never."""
-    for timeout_ms in (2000, 0):
-        records = len(harness.log)
-        reader.advance(0, session_timeout_ms=timeout_ms)
-        reader.advance(0, session_timeout_ms=timeout_ms)
-        reader.attach(0, 6)
-        assert len(harness.log) == records + 1
-        assert reader.info().session_timeout_ms == timeout_ms
-    refused(InvalidArgumentError, "session timeout", reader.advance, 0, session_timeout_ms=-1)
 
 
 def test_reasons_of_messages_that_are_gone(harness):
@@ -103,15 +75,6 @@ def test_reasons_of_messages_that_moved_or_fell_out(harness):
     assert harness.browse("dead")[-1] == "m4"
 
 
-def test_a_horizon_does_not_keep_a_session_from_its_own(harness, reader):
-    """K5, S5: messages of the session's lease are eligible, whenever they were requeued."""
-    horizon = harness.core.sequence
-    reader.detach()
-    assert reader.advance(0, horizon=horizon).end_tag == 6
-    assert reader.advance(6, horizon=horizon).end_tag == 10
-    assert reader.advance(10, horizon=horizon).end_tag == 10
-
-
 def test_a_queue_that_is_left_out_at_the_re_attach(harness, reader):
     """S5, S10: leaving it out is refused while the lease would get messages of it."""
     harness.declare("r")
@@ -137,27 +100,3 @@ def test_two_detached_sessions_of_one_queue(harness, reader):
     harness.do(c.ReleaseSession("t"))
     queue = harness.core._state.queues[1]
     assert (len(queue.watched), queue.departed) == (0, {})
-
-
-def test_a_detached_session_is_replaced_or_released(harness, reader):
-    """S9: it holds no message, so none is requeued twice."""
-    reader.detach()
-    opened = harness.open("q", holder=BOB)
-    (warning,) = opened.reply.warnings
-    assert warning.endswith(f"{reader.command.incarnation} is refused from now on.")
-    opened.advance(0)
-    refused(LeaseHeldError, "10 messages", harness.open, "q")
-    opened.detach()
-    assert harness.do(c.ReleaseSession("s")) == c.Released(0, 0)
-    assert (harness.ready("q"), len(harness.core._state.queues[1].watched)) == (10, 0)
-
-
-def test_an_unproven_session_that_held_a_lease_stays(harness):
-    """S5, S9: under Trigger.Once a checkpoint may name it, and return next week."""
-    harness.declare_filled("q", 3)
-    reader = harness.open("q", open_and_lease=True, session_timeout_ms=1)
-    reader.detach()
-    assert not reader.info().proven
-    harness.housekeep_after(7 * DAY_US)
-    reader.advance(0)
-    assert reader.fetch(0, 3) == ["m1", "m2", "m3"]

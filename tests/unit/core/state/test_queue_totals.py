@@ -1,7 +1,5 @@
 """Totals of queues since the process began, which only grow."""
 
-from ackq.outcomes import Outcome
-from ackq_broker.core import commands as c
 from ackq_broker.core import views
 
 
@@ -12,16 +10,6 @@ def totals(harness):
         found.update(harness.core._state.queues[queue_id].totals())
     assert min(found.values(), default=0) >= 0
     return dict(+found)
-
-
-def test_a_deleted_queue_that_messages_still_hold_is_counted_once(harness):
-    """M2, Q4: it leaves the list at once, and the state with its last message."""
-    harness.declare_filled("q", 3)
-    harness.deliver("a", "q", 3)
-    harness.do(c.DeleteQueue("q", force=True))
-    assert totals(harness) == {"published": 3, "delivered": 3}
-    harness.settle("a", Outcome.ACCEPTED, 1, 2, 3)
-    assert totals(harness) == {"published": 3, "delivered": 3}
 
 
 def test_a_process_begins_at_zero(harness):

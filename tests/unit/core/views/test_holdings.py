@@ -1,4 +1,4 @@
-"""Holdings of a queue (Q9): what a session or channel holds, and what waits."""
+"""Holdings of a queue (Q9): what a session or channel holds."""
 
 from __future__ import annotations
 
@@ -46,14 +46,3 @@ def test_who_holds_the_message_at_a_position(harness: Harness) -> None:
         assert (keeper.channel_id, holding.first_tag) == (b"one", tag)
     assert views.keepers(harness.core.state, "q", 5) == [Keeper("s")]
     assert views.keepers(harness.core.state, "q", 6) == []
-
-
-def test_what_waits(harness: Harness) -> None:
-    """Q9, C13, C14: delays, failures, staged rows, and the oldest position."""
-    harness.declare_filled("q", 3, redelivery_delay_ms=1_000)
-    for outcome in (Outcome.FAILED, Outcome.ACCEPTED):
-        harness.consume("q", outcome, 1)
-    waiting = views.waiting_messages(harness.core.state, "q")
-    assert waiting.next_ready_us >= harness.now_us + 900_000
-    assert (waiting.next_expiry_us, waiting.staged_bytes) == (0, 0)
-    assert (waiting.most_failures, waiting.oldest_position) == (1, 1)

@@ -39,7 +39,10 @@ def exhausted(monkeypatch):
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
-    """I6, P8: without a free descriptor the journal waits: no file was changed, so it goes on."""
+    """I6, P8: without a free descriptor the journal waits: no file was changed, so it goes on.
+
+    Syncing a directory, listing it, and reading a segment wait, too.
+    """
     errors, waits = exhausted
     errors += [error] * 3
     os.close(Disk().create(tmp_path / "file"))
@@ -48,16 +51,10 @@ def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
         f"the journal waits for a file descriptor: [Errno {error}] no descriptor",
         "the journal has a file descriptor again",
     ]
-
-
-def test_directories_and_blocks_wait_as_well(tmp_path, exhausted):
-    """I6: syncing a directory, listing it, and reading a segment wait for a descriptor, too."""
-    errors, waits = exhausted
-    errors += [errno.EMFILE]
-    Disk().sync_directory(tmp_path)
-    errors += [errno.EMFILE]
-    assert list(numbers(tmp_path, "journal")) == []
-    assert len(waits) == 2
+    for call in Disk().sync_directory, lambda folder: list(numbers(folder, "journal")):
+        errors += [error]
+        call(tmp_path)
+    assert len(waits) == 5
     assert Blocks(lambda _: tmp_path)._files._max_open >= 1
 
 

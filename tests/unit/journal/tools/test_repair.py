@@ -92,41 +92,41 @@ def test_a_damaged_block_is_marked_lost(filled):
 
     assert (done.changed, done.lost_blocks, done.cut, done.end.sequence) == (True, (3,), None, 20)
     assert done.history_id == history_id(filled) != before
-    assert verify(filled).lost_blocks == (3,)
-    with opened(filled) as running:
-        assert len(running.records) == 20
-        assert running.recovery.history_id == done.history_id
-        with pytest.raises(DamagedError, match="block 3 is damaged on the disk"):
-            running.journal.read_block(3)
-        for number in {*range(1, 21)} - {3}:
-            assert running.journal.read_block(number) == block_bytes(number)
-        # Also after a snapshot.
-        running.snapshot()
-    assert verify(filled).lost_blocks == (3,)
-    with opened(filled) as running, pytest.raises(DamagedError):
-        running.journal.read_block(3)
+    for records in (20, 0):  # the second time, after a snapshot
+        assert verify(filled).lost_blocks == (3,)
+        with opened(filled) as running:
+            assert len(running.records) == records
+            with pytest.raises(DamagedError, match="block 3 is damaged on the disk"):
+                running.journal.read_block(3)
+            running.check_blocks({*range(1, 21)} - {3})
+            running.snapshot()
 
 
 def test_a_damaged_record_cuts_the_log(filled):
-    """The state is a replay: records after an unreadable one are given up, and kept aside."""
-    path, place = place_of(filled, 7)
-    flip(path, place - 3)
-    before = contents(filled)
-    report = verify(filled)
-    assert [flaw.path for flaw in report.flaws] == [path]
+    """The state is a replay: records after an unreadable one are given up, and kept on request.
 
-    done = repaired(filled)
+    Another repair does not touch the files that the first kept.
+    """
+    for number, folder in ((7, "damaged-1"), (5, "damaged-2"), (3, None)):
+        path, place = place_of(filled, number)
+        flip(path, place - 3)
+        before = contents(filled)
+        (flaw,) = verify(filled).flaws
+        assert flaw.path == path
 
-    assert done.end.sequence == 6
-    assert done.cut == report.flaws[0]
-    assert done.kept_in == filled / "damaged-1"
-    kept = contents(done.kept_in)
-    assert kept.items() <= before.items()
-    assert sorted(kept) == [p for p in sorted(before) if path.name <= p and p.startswith("journal")]
+        done = repaired(filled, keep_damaged=folder is not None)
+
+        assert (done.end.sequence, done.cut) == (number - 1, flaw)
+        assert done.kept_in == (folder and filled / folder)
+        if folder:
+            kept = contents(done.kept_in)
+            assert kept.items() <= before.items()
+            assert sorted(kept) == [name for name in sorted(before) if path.name <= name]
+    assert sorted(path.name for path in filled.glob("damaged-*")) == ["damaged-1", "damaged-2"]
     with opened(filled) as running:
-        assert len(running.records) == 6
-        assert running.append(block(30)) == 7
-        assert running.journal.read_block(6) == block_bytes(6)
+        assert len(running.records) == 2
+        assert running.append(block(30)) == 3
+        running.check_blocks([2, 30])
 
 
 def test_damage_of_both_kinds(filled):
@@ -143,43 +143,6 @@ def test_damage_of_both_kinds(filled):
     assert contents(done.kept_in)[path.name][place] != block_bytes(1)[0], "kept as it was"
 
 
-def test_nothing_is_kept_on_request(filled):
-    """Without `keep_damaged` the segments that were given up are deleted."""
-    path, place = place_of(filled, 7)
-    flip(path, place - 3)
-
-    assert repaired(filled, keep_damaged=False).kept_in is None
-    assert list(filled.glob("damaged-*")) == []
-
-
-def test_damage_at_the_very_beginning(filled):
-    """A journal without a readable first segment header starts from nothing."""
-    flip(segment_files(filled)[0], 20)
-
-    done = repaired(filled)
-
-    assert done.end.sequence == 0
-    assert recovered(filled).records == []
-
-
-def test_a_missing_segment_cuts_the_log(filled):
-    """A gap in the log ends it."""
-    gone = segment_files(filled)[2]
-    first = recovered_first(filled, gone)
-    gone.unlink()
-    assert [flaw.reason for flaw in verify(filled).flaws] == ["the file is missing"]
-
-    done = repaired(filled)
-
-    assert done.end.sequence == first - 1
-    assert len(recovered(filled).records) == first - 1
-
-
-def recovered_first(directory, path):
-    (line,) = [line for line in dump(directory) if line.startswith(path.name)]
-    return int(line.split("first sequence ")[1].split(",")[0])
-
-
 @pytest.fixture
 def behind_snapshot(data):
     """Old segments that a snapshot covers, with live blocks 1 to 20, and two records after it."""
@@ -191,29 +154,24 @@ def behind_snapshot(data):
     return data
 
 
-def test_a_block_that_rots_behind_a_snapshot(behind_snapshot):
-    """Verify reads every live block, also those that a start does not; the journal still opens."""
-    path, place = place_of(behind_snapshot, 2)
-    flip(path, place)
+def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
+    """Q8: each start reports lost blocks until their messages are dropped, once and for all.
 
+    Verify reads every live block, also those that a start does not; the journal still opens.
+    """
+    flip(*place_of(behind_snapshot, 2))
     report = verify(behind_snapshot)
-
     assert (report.opens, report.lost_blocks) == (True, (2,))
     assert len(recovered(behind_snapshot).records) == 2
-
+    flip(*place_of(behind_snapshot, 21))
     before = history_id(behind_snapshot)
+
     done = repaired(behind_snapshot)
-    assert (done.changed, done.lost_blocks, done.kept_in) == (True, (2,), None)
+
+    assert (done.changed, done.lost_blocks) == (True, (2, 21))
     assert history_id(behind_snapshot) == done.history_id != before
     again = repaired(behind_snapshot)
-    assert (again.changed, again.lost_blocks) == (False, (2,))
-
-
-def test_lost_blocks_are_told_until_they_are_forgotten(behind_snapshot):
-    """Q8: each start reports lost blocks until their messages are dropped, once and for all."""
-    flip(*place_of(behind_snapshot, 2))
-    flip(*place_of(behind_snapshot, 21))
-    assert repaired(behind_snapshot).lost_blocks == (2, 21)
+    assert (again.changed, again.lost_blocks) == (False, (2, 21))
     for _ in range(2):
         found = recovered(behind_snapshot)
         assert (found.lost_blocks, found.history_cause) == ((2, 21), "repaired")
@@ -242,31 +200,30 @@ def test_a_segment_missing_behind_a_snapshot(behind_snapshot):
     lost = verify(behind_snapshot).lost_blocks
     assert lost[0] == 1
     with opened(behind_snapshot) as running:
-        for number in range(1, 23):
-            if number in lost:
-                with pytest.raises(DamagedError):
-                    running.journal.read_block(number)
-            else:
-                assert running.journal.read_block(number) == block_bytes(number)
+        running.check_blocks({*range(1, 23)} - {*lost})
+        for number in lost:
+            with pytest.raises(DamagedError):
+                running.journal.read_block(number)
 
 
-@pytest.mark.parametrize("damage", ["missing", "header", "another's header", "short"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path, _: path.unlink(),
+        lambda path, _: flip(path, 20),
+        lambda path, first: path.write_bytes(first.read_bytes()),
+        lambda path, _: path.write_bytes(path.read_bytes()[:100]),
+    ],
+    ids=["missing", "header", "another's header", "short"],
+)
 def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
     """The state of a snapshot is kept even when no record after it can be read."""
     (line,) = [line for line in dump(behind_snapshot) if line.startswith("snapshot")]
-    number = int(line.split("segment ")[1].split()[0])
-    path = behind_snapshot / segment_name(number)
-    for later in segment_files(behind_snapshot):
-        if later > path:
-            later.unlink()
-    if damage == "missing":
-        path.unlink()
-    elif damage == "header":
-        flip(path, 20)
-    elif damage == "another's header":
-        path.write_bytes(segment_files(behind_snapshot)[0].read_bytes())
-    else:
-        path.write_bytes(path.read_bytes()[:100])
+    path = behind_snapshot / segment_name(int(line.split("segment ")[1].split()[0]))
+    first, *_, last = segment_files(behind_snapshot)
+    if last > path:
+        last.unlink()
+    damage(path, first)
     assert not verify(behind_snapshot).opens
 
     done = repaired(behind_snapshot)
@@ -276,7 +233,7 @@ def test_the_segment_of_the_snapshot_is_damaged(behind_snapshot, damage):
         assert (running.recovery.snapshot_sequence, running.records) == (20, [])
         assert running.append(block(40)) == 21
     with opened(behind_snapshot) as running:
-        assert running.journal.read_block(40) == block_bytes(40)
+        running.check_blocks([40])
 
 
 def test_a_damaged_snapshot_cannot_be_repaired(behind_snapshot):
@@ -302,14 +259,6 @@ def test_a_missing_format_is_written_anew(filled):
     assert (done.changed, done.cut, done.lost_blocks) == (True, None, ())
     found = recovered(filled)
     assert (len(found.records), found.history_id) == (20, done.history_id)
-
-
-def test_repairs_are_kept_apart(filled):
-    """A second repair does not touch the files that the first kept."""
-    for number, folder in ((7, "damaged-1"), (3, "damaged-2")):
-        path, place = place_of(filled, number)
-        flip(path, place - 3)
-        assert repaired(filled).kept_in == filled / folder
 
 
 def test_a_dump_has_a_line_for_everything(behind_snapshot):

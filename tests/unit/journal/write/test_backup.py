@@ -13,11 +13,12 @@ import pytest
 
 from ackq.errors import ClosedError, PreconditionFailedError
 from ackq_broker.journal import verify
+from ackq_broker.journal.files.directory import segment_name
 from ackq_broker.journal.files.disk import Disk
 from tests.unit.journal.running_journal import (
     TIMEOUT_S,
+    HeldAt,
     ListingDisk,
-    block_bytes,
     opened,
     segment_files,
 )
@@ -36,23 +37,23 @@ def target(tmp_path):
 
 
 def back_up(running, target, state=b"state"):
-    """Makes a backup of the present state."""
-    journal = running.journal
-    return journal.back_up((state,), journal.sequence, target).result(TIMEOUT_S)
-
-
-def blocks(running, first, last):
-    return [running.journal.read_block(number) for number in range(first, last + 1)]
+    """Begins a backup of the present state."""
+    return running.journal.back_up((state,), running.journal.sequence, target)
 
 
 @pytest.mark.parametrize("disk", [Disk, LinklessDisk])
 def test_a_backup_opens_as_the_journal_was(data, target, disk):
     """O5: with the state and the live blocks of its sequence, and without later ones."""
+    # An unfinished backup of a killed process is replaced, and one that has its name is not.
+    target.with_name("backup.new").mkdir()
+    target.with_name("backup.new").joinpath(segment_name(1)).write_bytes(b"half")
     with opened(data, disk=disk(sync=False)) as running:
         running.append_blocks(1, 20)
         running.journal.free_blocks(range(1, 8))
-        made = back_up(running, target, b"as of 20")
+        made = back_up(running, target, b"as of 20").result(TIMEOUT_S)
         running.append_blocks(21, 30)
+        with pytest.raises(PreconditionFailedError, match="give the backup another name"):
+            back_up(running, target).result(TIMEOUT_S)
         assert made.sequence == 20
         assert made.directory == target
         assert made.total_bytes == sum(path.stat().st_size for path in target.iterdir())
@@ -63,23 +64,15 @@ def test_a_backup_opens_as_the_journal_was(data, target, disk):
     with opened(target) as restored:
         assert restored.recovery.snapshot == b"as of 20"
         assert restored.records == []
-        assert blocks(restored, 8, 20) == [block_bytes(number) for number in range(8, 21)]
+        restored.check_blocks(range(8, 21))
         restored.append_blocks(21, 22)
     with opened(target) as restored:
         assert len(restored.records) == 2
 
 
-def test_backups_of_a_new_directory_are_on_the_disk(data, tmp_path):
-    """O5: the name of the directory that they are in is synced, too."""
-    disk = ListingDisk()
-    with opened(data, disk=disk) as running:
-        running.append(b"one")
-        back_up(running, tmp_path / "new" / "backups" / "b")
-        assert {tmp_path, tmp_path / "new", tmp_path / "new" / "backups"} < set(disk.synced)
-
-
-def test_a_backup_is_on_the_disk_before_it_has_its_name(data, target):
-    """O5: its files and their names are synced, then it gets its own name."""
+def test_a_backup_is_on_the_disk_before_it_has_its_name(data, tmp_path):
+    """O5: its files and all names of new directories are synced, then it gets its own name."""
+    target = tmp_path / "new" / "backups" / "b"
 
     class Disk(ListingDisk):
         def rename(self, source, name):
@@ -90,27 +83,26 @@ def test_a_backup_is_on_the_disk_before_it_has_its_name(data, target):
 
         def sync_file(self, fd):
             files.add(Path(f"/proc/self/fd/{fd}").readlink())
-            super().sync_file(fd)
 
         def sync_directory(self, directory):
             names[directory] = set(directory.iterdir())
-            super().sync_directory(directory)
 
     said, files, names = [], set(), {}
     with opened(data, disk=Disk()) as running:
         running.append_blocks(1, 3)
-        back_up(running, target)
+        back_up(running, target).result(TIMEOUT_S)
         ((directory, synced),) = said
         assert directory
         # The other files are links to segments that the broker has synced.
         assert segment_files(target)[-1].name in synced
+        assert {tmp_path, tmp_path / "new", tmp_path / "new" / "backups"} < set(names)
 
 
 def test_what_dies_afterwards_stays_in_the_backup(data, target):
     """O5: dead segments are deleted or reused, but one that a backup has is not overwritten."""
     with opened(data) as running:
         running.append_blocks(1, 40)
-        back_up(running, target)
+        back_up(running, target).result(TIMEOUT_S)
         for first in range(41, 200, 40):
             running.journal.free_blocks(range(1, first))
             running.snapshot()
@@ -118,37 +110,29 @@ def test_what_dies_afterwards_stays_in_the_backup(data, target):
         assert segment_files(data)[0].name > segment_files(target)[-1].name
     assert verify(target).lost_blocks == ()
     with opened(target) as restored:
-        assert blocks(restored, 1, 40) == [block_bytes(number) for number in range(1, 41)]
+        restored.check_blocks(range(1, 41))
 
 
 def test_a_backup_is_another_history(data, target, tmp_path):
-    """O5, Q8: opened in place, moved, or copied; the journal itself keeps its history."""
+    """O5, Q8: opened in place, moved, or copied; the journal itself keeps its history.
+
+    So does one of an empty journal.
+    """
     with opened(data) as running:
+        back_up(running, tmp_path / "empty").result(TIMEOUT_S)
         running.append_blocks(1, 3)
-        back_up(running, target)
+        back_up(running, target).result(TIMEOUT_S)
         original = running.recovery.history_id
     shutil.copytree(target, tmp_path / "copied")
     shutil.copytree(target, tmp_path / "moved-from")
     (tmp_path / "moved-from").rename(tmp_path / "moved")
-    for directory in (tmp_path / "copied", tmp_path / "moved", target):
+    for directory in (tmp_path / "empty", tmp_path / "copied", tmp_path / "moved", target):
         with opened(directory) as restored:
-            assert restored.recovery.history_id != original
-            assert restored.recovery.history_cause == "copied"
+            found = restored.recovery
+            assert (found.snapshot, found.history_cause) == (b"state", "copied")
+            assert found.history_id != original
     with opened(data) as running:
         assert running.recovery.history_id == original
-
-
-def test_of_an_empty_journal_and_of_one_at_the_start_of_a_segment(data, target):
-    """O5: such a backup opens with the given state."""
-    with opened(data) as running:
-        back_up(running, target)
-        running.append_blocks(1, 1)
-        running.journal.free_blocks([1])
-        back_up(running, target.with_name("second"))
-    for directory in (target, target.with_name("second")):
-        assert verify(directory).opens
-        with opened(directory) as restored:
-            assert restored.recovery.snapshot == b"state"
 
 
 def test_a_backup_that_fails_leaves_nothing(data, target):
@@ -166,52 +150,30 @@ def test_a_backup_that_fails_leaves_nothing(data, target):
     with opened(data, disk=disk) as running:
         running.append_blocks(1, 20)
         with pytest.raises(OSError, match="No space"):
-            back_up(running, target)
-        assert not target.exists()
+            back_up(running, target).result(TIMEOUT_S)
         assert list(target.parent.glob("backup*")) == []
         running.append_blocks(21, 22)
         running.snapshot()
         disk.full = False
-        back_up(running, target)
+        back_up(running, target).result(TIMEOUT_S)
         assert running.failures == []
-    assert verify(target).opens
-
-
-def test_an_older_backup_is_never_replaced(data, target):
-    """O5: an existing name is refused; an unfinished backup of a killed process is replaced."""
-    left = target.with_name("backup.new")
-    left.mkdir()
-    (left / "journal-00000000000000000001.seg").write_bytes(b"half")
-    with opened(data) as running:
-        running.append_blocks(1, 2)
-        back_up(running, target)
-        with pytest.raises(PreconditionFailedError, match="give the backup another name"):
-            back_up(running, target)
-    assert not left.exists()
     assert verify(target).opens
 
 
 def test_snapshots_wait_for_a_backup(data, target):
     """O5: no segment is deleted while a backup takes its files."""
-    held, reached = threading.Event(), threading.Event()
-
-    def failpoint(point):
-        if point == "before_rename_backup_directory":
-            reached.set()
-            assert held.wait(TIMEOUT_S)
-
-    with opened(data, failpoint=failpoint) as running:
+    rename = HeldAt("before_rename_backup_directory")
+    with opened(data, failpoint=rename) as running:
         running.append_blocks(1, 20)
-        journal = running.journal
-        backup = journal.back_up((b"state",), journal.sequence, target)
-        assert reached.wait(TIMEOUT_S)
+        backup = back_up(running, target)
+        assert rename.reached.wait(TIMEOUT_S)
         before = segment_files(data)
-        journal.free_blocks(range(1, 20))
-        snapshot = journal.write_snapshot((b"later",), journal.sequence)
+        running.journal.free_blocks(range(1, 20))
+        snapshot = running.journal.write_snapshot((b"later",), running.journal.sequence)
         running.append_blocks(21, 22)
         assert not snapshot.done()
         assert set(before) <= set(segment_files(data))
-        held.set()
+        rename.go_on.set()
         backup.result(TIMEOUT_S)
         snapshot.result(TIMEOUT_S)
         assert not set(before) <= set(segment_files(data))
@@ -232,8 +194,7 @@ def test_a_stop_ends_a_long_copy(data, target):
 
     with opened(data, disk=SlowDisk(sync=False)) as running:
         running.append_blocks(1, 20)
-        journal = running.journal
-        backup = journal.back_up((b"state",), journal.sequence, target)
+        backup = back_up(running, target)
         reached.result(TIMEOUT_S)
         threading.Timer(0.1, held.set).start()
     with pytest.raises(ClosedError, match="before the backup was complete"):
@@ -245,7 +206,7 @@ def test_the_format_of_a_backup_names_its_end(data, target):
     """Q7: a backup whose last file was cut is damaged, and has no torn tail."""
     with opened(data) as running:
         running.append_blocks(1, 20)
-        back_up(running, target)
+        back_up(running, target).result(TIMEOUT_S)
     end = json.loads((target / "FORMAT").read_text())["log_end"]
     assert end["closed"]
     last = segment_files(target)[-1]

@@ -1,7 +1,6 @@
 """Field tables of AMQP 0-9-1 as JSON values, and back."""
 
 import json
-import struct
 
 import pytest
 from hypothesis import given
@@ -57,44 +56,13 @@ def test_a_value_comes_back_with_its_type(field):
     assert back == fields.canonical(b"\1n" + field)[6:]
 
 
-@pytest.mark.parametrize(
-    ("field", "told"),
-    [
-        (b"F" + fields.join([(b"a", b"V"), (b"a", b"V")]), "two fields of one name"),
-        (b"F" + fields.join([(b"\xff", b"V")]), "utf-8"),
-        (b"F" + len(nested(2000)).to_bytes(4) + nested(2000), "recursion"),
-    ],
-)
-def test_what_has_no_json_form(field, told):
-    with pytest.raises(ValueError, match=told):
-        fields.decode(field)
-
-
 def test_a_table_too_deep_is_sorted_at_its_top():
     """L3: two deliveries of a deeply nested table still compare equal."""
     deep = b"F" + len(nested(2000)).to_bytes(4) + nested(2000)
+    with pytest.raises(ValueError, match="recursion"):
+        fields.decode(deep)
     one, other = (
         fields.join(each)[4:]
         for each in ([(b"b", deep), (b"a", b"V")], [(b"a", b"V"), (b"b", deep)])
     )
     assert fields.canonical(one) == fields.canonical(other) == len(other).to_bytes(4) + other
-
-
-@pytest.mark.parametrize(
-    ("value", "letters"),
-    [
-        ({"!decimal": "x"}, ""),
-        ({"!decimal": "-1"}, ""),
-        ({"!decimal": "1e999"}, ""),
-        ({"!timestamp": -1}, ""),
-        ({"!timestamp": 1e300}, ""),
-        ({"!bytes": 5}, ""),
-        (2**63, ""),
-        (5, "x"),
-        (5000, "b"),
-        ({"n" * 256: 1}, ""),
-    ],
-)
-def test_what_no_field_holds_is_refused(value, letters):
-    with pytest.raises((ValueError, TypeError, KeyError, ArithmeticError, struct.error)):
-        fields.encode(value, letters)

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
-from ackq.wire.columns import HEADERS, PUBLISHABLE
+from ackq.wire.columns import HEADERS
 from ackq_link.amqp091.properties import (
     EXTRA_HEADER,
-    Properties,
     delivery_counts,
     from_rows,
     to_rows,
@@ -34,16 +33,6 @@ def read(properties):
     return made
 
 
-def test_the_columns_that_are_used():
-    """L13: a body alone is one column; text headers become headers; an expiration is only data."""
-    assert to_rows([b"a"], [sent()]).schema.names == ["body"]
-    rows = to_rows([b"a"], [sent(headers={"k": "v"}, delivery_mode=1)])
-    assert rows.schema.names == ["body", "headers"]
-    assert rows.column("headers").to_pylist() == [[("k", "v")]]
-    rows = to_rows([b"a"], [sent(expiration="1", delivery_mode=1)])
-    assert set(rows.schema.names) == {"body", "headers"}
-
-
 def test_what_a_reader_of_json_finds():
     """Numbers of any width are JSON numbers; other types are named."""
     headers = {"n": 5, "x-death": [{"count": 1, "time": TIME}]}
@@ -53,9 +42,11 @@ def test_what_a_reader_of_json_finds():
 
 
 def test_headers_of_the_delivery():
-    """Delivery counts that a quorum queue adds are not part of the message."""
+    """L13: delivery counts that a quorum queue adds are no part of the message's columns."""
     counted = sent(headers={"x-delivery-count": 1, "x-acquired-count": 2})
     assert to_rows([b"a"], [counted]).schema.names == ["body"]
+    made = to_rows([b"a"], [sent(headers={"k": "v"}, delivery_mode=1)])
+    assert made.to_pylist() == [{"body": b"a", "headers": [("k", "v")]}]
     assert delivery_counts([sent(), counted]) == [0, 1]
     assert delivery_counts([sent(), sent(headers={"a": 1})]) == ()
 
@@ -66,12 +57,6 @@ def test_a_header_of_that_name_that_is_no_ours(text):
     rows = rows_with(headers=[(EXTRA_HEADER, text)])
     properties, _ = from_rows(rows, ["m", "n"])
     assert read(properties).headers == {EXTRA_HEADER: text}
-
-
-def test_a_user_is_not_sent():
-    """`user_id` is dropped, as a broker refuses another user than the link's."""
-    (back,) = there_and_back(sent(user_id="bob", message_id="m"))
-    assert read(back).user_id is None
 
 
 def test_a_time_that_an_application_set_goes_out():
@@ -99,16 +84,6 @@ def test_a_message_is_the_same_behind_two_links(messages):
     """L13: equal byte for byte, except for the entries of the guarantee table."""
     for one, back in zip(messages, there_and_back(*messages), strict=True):
         assert same(one, back)
-
-
-@given(st.binary(max_size=64))
-def test_whatever_comes_is_a_row(wire):
-    """L13: any properties become a row and end no link; outbound they are sent or refused."""
-    rows = to_rows([b"x"], [Properties(wire)])
-    assert rows.num_rows == 1
-    assert set(rows.schema.names) <= set(PUBLISHABLE)
-    (back,) = from_rows(rows, ["m"])
-    assert isinstance(back, Properties | ValueError)
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), st.data())

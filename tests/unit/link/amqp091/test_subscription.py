@@ -9,10 +9,8 @@ from aiormq.abc import DeliveredMessage
 from pamqp import commands
 from pamqp.header import ContentHeader
 
-from ackq.errors import InvalidArgumentError
 from ackq_link.adapter import CutError, Limits
 from ackq_link.amqp091.address import BrokerAddress
-from ackq_link.amqp091.source import QueueSource
 from ackq_link.amqp091.subscription import QueueSubscription, Seen
 from tests.fakes.clock import run
 from tests.unit.link.amqp091.wire import sent
@@ -144,10 +142,3 @@ async def test_a_cancel_is_a_cut():
     subscription.settle(1, 1)
     await subscription.close()
     assert channel.acks == []
-
-
-@pytest.mark.parametrize("prefetch", [0, -1, 65_536])
-def test_prefetches_that_are_none(prefetch):
-    """L19: a prefetch of 0 is refused, as a quorum queue takes it for 2000."""
-    with pytest.raises(InvalidArgumentError, match="from 1 to 65535"):
-        QueueSource(BrokerAddress("amqp://h"), "q", "link", Limits(prefetch, 1))

@@ -1,19 +1,11 @@
 """Deliveries are handled in the channel's reader, without a task for each."""
 
-import asyncio
-
 import aiormq
-import pytest
 from pamqp import commands
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from ackq_link.amqp091.subscription import run, take_at_once
-
-
-def test_the_library_asks_for_what_is_replaced():
-    """Detects a library version without the replaced method."""
-    assert asyncio.iscoroutinefunction(aiormq.Channel._on_deliver_frame)
 
 
 class Frames:
@@ -49,11 +41,3 @@ def test_deliveries_are_taken_in_their_order_and_at_once():
         channel = Frames(*frames)
         deliver(channel, 1, 2, consumer=consumer)
         assert (channel.taken, channel.frames) == (taken, [])
-
-
-def test_what_ends_the_channel():
-    """L17: a body without a header, and a callback that awaits: it would be suspended halfway."""
-    with pytest.raises(ValueError, match="not a header"):
-        deliver(Frames(ContentBody(b"a")), 1)
-    with pytest.raises(AssertionError, match="waits for nothing"):
-        run(asyncio.sleep(0))

@@ -46,13 +46,6 @@ async def test_a_server_that_closes():
     assert "hidden" not in cut.reason
 
 
-async def test_nobody():
-    """L17: a port on which nothing listens is a cut."""
-    with pytest.raises(CutError) as raised:
-        await connect(Amqp1Address("amqp://127.0.0.1:1"), "l", "q")
-    assert raised.value.refusal is None
-
-
 async def test_an_attach_without_an_answer(monkeypatch):
     """L17: a broker that does not answer an attach is a cut, and the link tries again."""
     monkeypatch.setattr(connection, "_CONNECT_S", 0)

@@ -29,33 +29,6 @@ def test_a_value_of_a_fixed_width(value):
     assert found.end - found.value == len(value)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"\x53\x70",
-        b"\x00",
-        b"\x00\x53",
-        b"\x00\xa3\x01a\x40",
-        HEADER[:-1],
-        DATA[:-1],
-        b"\x00\x53\x75\xb0\xff\xff\xff\xff",
-        b"\x00\x53\x77\x00\x53\x01",
-    ],
-)
-def test_what_is_no_message(message):
-    """Malformed bytes are an error, and nothing outside them is read."""
-    with pytest.raises(ValueError, match=r"section|descriptor|type"):
-        list(sections.split(message))
-
-
-def test_a_data_section_of_another_type():
-    """A data section that holds no binary is an error."""
-    message = b"\x00\x53\x75\xa1\x02ab"
-    (found,) = sections.split(message)
-    with pytest.raises(ValueError, match="without binary"):
-        sections.binary(message, found)
-
-
 @given(st.binary(max_size=60))
 def test_any_bytes(message):
     """Any bytes are split to the last byte, or refused."""

@@ -14,32 +14,12 @@ import proton  # noqa: E402
 
 from ackq_link.amqp1 import typed  # noqa: E402
 
-VALUES = [
-    "text",
-    "",
-    5,
-    2**63 - 1,
-    1.5,
-    True,
-    None,
-    b"\xff\x00",
-    uuid.UUID(int=7),
-    proton.byte(-5),
-    proton.ubyte(5),
-    proton.short(-5),
-    proton.ushort(5),
-    proton.int32(-5),
-    proton.uint(5),
-    proton.ulong(2**64 - 1),
-    proton.float32(0.5),
-    proton.char("c"),
-    proton.symbol("s"),
-    proton.timestamp(1500),
-    [1, "a", [proton.uint(3)]],
-    {"a": 1, "b": [b"x"]},
-    {"!bytes": "no mark"},
-    {1: "a", proton.symbol("s"): None},
-]
+VALUES = ["text", "", 5, 2**63 - 1, 1.5, True, None, b"\xff\x00", uuid.UUID(int=7)]
+VALUES += [kind(-5) for kind in (proton.byte, proton.short, proton.int32)]
+VALUES += [kind(5) for kind in (proton.ubyte, proton.ushort, proton.uint, proton.timestamp)]
+VALUES += [proton.ulong(2**64 - 1), proton.float32(0.5), proton.char("c"), proton.symbol("s")]
+VALUES += [[1, "a", [proton.uint(3)]], {"a": 1, "b": [b"x"]}, {"!bytes": "no mark"}]
+VALUES += [{1: "a", proton.symbol("s"): None}]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)

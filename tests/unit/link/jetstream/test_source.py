@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackq_link.jetstream.source import Sequences, limits_of, refusal, waits
+from ackq_link.jetstream.source import limits_of, refusal, waits
 
 GOOD = {"durable_name": "c", "ack_policy": "explicit", "max_ack_pending": 1000}
 S = 10**9
@@ -11,10 +11,10 @@ S = 10**9
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"deliver_subject": "x"}, "push consumer"),
-        ({"ack_policy": "all"}, "ack policy 'all'"),
         ({"durable_name": ""}, "not durable"),
         ({"headers_only": True}, "headers only"),
+        ({"deliver_subject": "x"}, "push consumer"),
+        ({"ack_policy": "all"}, "ack policy 'all'"),
         ({"priority_groups": ["a"]}, "priority groups"),
         ({"max_ack_pending": 999}, "--max-pending=1000"),
         ({"backoff": [S, 90_000 * S]}, "--wait=30s"),
@@ -36,19 +36,5 @@ def test_limits():
     assert limits_of("s", "c", {}, {}).delivery_limit == 0
     full = limits_of("s", "c", {"max_msgs": 5, "discard": "old", "storage": "memory"}, {})
     assert len(full.warnings) == 2
-
-
-def test_waits():
-    """L31: with a back-off its times count as well."""
     assert waits({"ack_wait": 30 * S, "backoff": [S, 60 * S]}) == (1, 60)
     assert waits({}) == (30, 30)
-
-
-def test_keys():
-    """L30: a sequence has another key in a stream created again; the check is its time."""
-    one = Sequences("s", "monday").positions([1, 2], [10, 20])
-    assert one == Sequences("s", "monday").positions([1, 2], [10, 20])
-    assert one.part(1, 2) == Sequences("s", "monday").positions([2], [20])
-    assert one.keys != Sequences("s", "tuesday").positions([1, 2], [10, 20]).keys
-    assert one.checks != Sequences("s", "monday").positions([1, 2], [10, 21]).checks
-    assert (len(one.keys), len(one.checks)) == (32, 16)

@@ -14,14 +14,12 @@ from ackq_broker.service.blocks.frames import FrameBuilder
 from tests.fakes.blocks import encoded, rows
 
 ROWS = 40
-BODIES = [b"%d" % row for row in range(ROWS)]
 
 
 def whole():
-    headers = [[("n", str(row))] if row % 3 else [] for row in range(ROWS)]
     return encoded(
-        body=BODIES,
-        headers=headers,
+        body=[b"%d" % row for row in range(ROWS)],
+        headers=[[("n", str(row))] if row % 3 else [] for row in range(ROWS)],
         message_id=[str(row) if row % 2 else None for row in range(ROWS)],
         routing_key="key",
         published_at_us=7,
@@ -29,13 +27,13 @@ def whole():
     )
 
 
-def piece(numbers, *, origin=False, block_id=1):
+def piece(numbers, *, origin=False):
     """A piece of the given rows, whose tags are the row numbers plus 100."""
     runs = tuple(Run(100 + number, 1, 1) for number in numbers)
     consecutive = numbers[-1] - numbers[0] + 1 == len(numbers)
     selection = (numbers[0], len(numbers)) if consecutive else np.array(numbers, np.uint32)
     dead = Origin("dead", np.array(numbers), np.ones(len(numbers)), "rejected", "", 0, "dead", 1)
-    return Piece(block_id, "q", selection, runs, dead if origin else None)
+    return Piece(1, "q", selection, runs, dead if origin else None)
 
 
 def read(data, *pieces, settled_ok=False):
@@ -48,9 +46,7 @@ def read(data, *pieces, settled_ok=False):
             for first, count in zip(header.first_tag, header.rows, strict=True)
             for at in range(count)
         ]
-        columns = rows(frame.block)
-        values = zip(*columns.values(), strict=True)
-        found += [(tag, *row) for tag, row in zip(tags, values, strict=True)]
+        found += zip(tags, *rows(frame.block).values(), strict=True)
     return found
 
 
@@ -93,8 +89,7 @@ def test_what_is_left_leaves_as_stored():
     """
     left = list(range(10, 20))
     data = compact(whole(), BitMap(left))
-    builder = FrameBuilder([piece(left)], lambda _: data)
-    assert data.endswith(builder.next_frame().block)
+    assert data.endswith(FrameBuilder([piece(left)], lambda _: data).next_frame().block)
     with pytest.raises(MalformedBlockError):
         block.split(data)
     plain = whole()

@@ -6,8 +6,6 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from ackq import errors, limits
@@ -21,6 +19,7 @@ from tests.fakes.arrow_messages import Message
 from tests.fakes.blocks import decoded, encoded, rows
 
 NOW = 1_700_000_000_000_000
+INSTANTS = (limits.MIN_PUBLISHED_AT_US, limits.MAX_PUBLISHED_AT_US)
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -75,24 +74,22 @@ def changed(data):
 
 
 @pytest.mark.parametrize("data", ONES.values(), ids=ONES.keys())
-@pytest.mark.parametrize("options", [{}, {"by_mode": False}, {"part_keys": 0}])
-def test_a_block_of_one_row_skips_arrow(data, options):
-    """P8: the part of a block as publishers write it, without Arrow's validation."""
-    expected = in_general(data, **options)
-    with patch.object(validation, "decode", side_effect=AssertionError):
-        assert outcome(data, **options) == expected
+def test_a_block_of_one_row_skips_arrow(data):
+    """P8: the part of a block as publishers write it, without Arrow's validation.
 
-
-@pytest.mark.parametrize("data", ONES.values(), ids=ONES.keys())
-def test_any_other_block_of_one_row_is_read_in_general(data):
-    """P8: with any byte changed, the same part, refusal or error with templates as without."""
+    With any byte changed, the same part, refusal or error with templates as without.
+    """
+    for options in ({}, {"by_mode": False}, {"part_keys": 0}):
+        expected = in_general(data, **options)
+        with patch.object(validation, "decode", side_effect=AssertionError):
+            assert outcome(data, **options) == expected
     for other in changed(data):
         assert outcome(other) == in_general(other)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_limits_of_one_row_are_those_of_many():
+    """P8, I6: a block of one row over a limit, or that expires, is read in general."""
+    for values in (
         {"routing_key": "k" * 256},
         {"routing_key": ["k" * 256]},
         {"published_at_us": 1 << 62},
@@ -101,38 +98,19 @@ def test_any_other_block_of_one_row_is_read_in_general(data):
         {"expires_at": [5]},
         {"routing_key": "k" * 5000},
         {"body": [bytes(100_000)]},
-    ],
-    ids=str,
-)
-def test_limits_of_one_row_are_those_of_many(values):
-    """P8, I6: a block of one row over a limit, or that expires, is read in general."""
-    data = encoded(**{"body": [b"x"]} | values)
-    assert outcome(data) == in_general(data)
-
-
-# --- routes ---
-
-
-@given(st.lists(st.sampled_from(["", "a", "b", "c", None]), min_size=1, max_size=30))
-def test_routes_cover_every_row_once(keys):
-    """Q2: each row has its key, distinct ones in the order of rows; a null key is the empty key.
-
-    One key for all rows needs no codes.
-    """
-    found = routes_of(decoded(body=[b"x"] * len(keys), routing_key=keys))
-    assert found.keys == tuple(dict.fromkeys(key or "" for key in keys))
-    codes = [0] * len(keys) if found.codes is None else found.codes.tolist()
-    assert [found.keys[code] for code in codes] == [key or "" for key in keys]
-    constant = routes_of(decoded(body=[b"x"] * 2, routing_key="k"))
-    assert constant == routes_of(decoded(body=[b"x"] * 2, routing_key=["k", "k"]))
-    assert constant == Routes(("k",))
+    ):
+        data = encoded(**{"body": [b"x"]} | values)
+        assert outcome(data) == in_general(data)
 
 
 # --- the ordinary frame ---
 
 
 def test_the_arrow_bytes_are_stored_as_they_came():
-    """K7: an ordinary frame's Arrow bytes are stored as they came; only the header is new."""
+    """K7, P7: an ordinary frame's Arrow bytes are stored as they came; only the header is new.
+
+    A return carries its rows with the constants of their block.
+    """
     data = encoded(body=[b"a", b"b"], routing_key="k")
     ((part,), refusals) = prepare(data, NOW)
     _, arrow = block.split(data)
@@ -141,26 +119,23 @@ def test_the_arrow_bytes_are_stored_as_they_came():
     assert any(isinstance(buffer, memoryview) and buffer.obj is data for buffer in part.block)
     assert (header.published_at_us, header.rows, header.routing_key) == (NOW, 2, "k")
     assert (part.rows, part.row_count, part.payload_bytes, part.persistent) == (None, 2, 4, True)
+    taken = take(part.block, np.array([1]))
+    assert rows(taken)["body"] == [b"b"]
+    header, _ = block.split(taken)
+    assert (header.routing_key, header.published_at_us) == ("k", NOW)
 
 
 def test_a_publisher_may_set_its_own_time():
-    """Design 4: the broker stamps only messages without a publish time."""
-    constant = encoded(body=[b"a"], published_at_us=5)
-    each = encoded(body=[b"a"], published_at=[datetime(2013, 1, 1, tzinfo=UTC)])
-    assert prepare(constant, NOW).parts[0].block == (constant,)
-    assert prepare(each, NOW).parts[0].block == (each,)
-    some = encoded(body=[b"a", b"b"], published_at=[datetime(2013, 1, 1, tzinfo=UTC), None])
+    """Design 4, P8: the broker stamps only messages without a publish time, within its bounds."""
+    first, last = INSTANTS
+    for us in (5, first, last):
+        for own in ({"published_at_us": us}, {"published_at": [us]}):
+            data = encoded(body=[b"a"], **own)
+            prepared = prepare(data, NOW)
+            assert (prepared.parts[0].block, prepared.refusals) == ((data,), ())
+    some = encoded(body=[b"a", b"b"], published_at=[5, None])
     header, _ = block.split(b"".join(prepare(some, NOW).parts[0].block))
     assert header.published_at_us == NOW
-
-
-@pytest.mark.parametrize("announced", [0, 1, 3])
-def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
-    """P8: a block whose row count differs from its frame's announced rows is refused."""
-    with pytest.raises(
-        errors.MalformedBlockError, match=f"announces {announced} rows and its block 2"
-    ):
-        ingest.prepare(encoded(body=[b"a", b"b"]), announced, NOW)
 
 
 # --- frames of several parts or refused rows ---
@@ -168,7 +143,10 @@ def test_a_block_has_as_many_rows_as_its_frame_announces(announced):
 
 @pytest.mark.parametrize(("kind", "sizes"), [("direct", [500, 500, 200]), ("topic", [1_200])])
 def test_many_keys_that_may_each_have_a_queue_are_several_parts(kind, sizes):
-    """I6: one decision takes a bounded number of keys; each row is in one part, in order."""
+    """I6, Q2: one decision takes a bounded number of keys; each row is in one part, in order.
+
+    Each row has its key, distinct ones in the order of rows; a null key is the empty key.
+    """
     keys = [f"k{row}" for row in range(1_200)]
     data = encoded(body=[key.encode() for key in keys], routing_key=keys)
     parts = prepare(data, NOW, part_keys=ingest.PART_KEYS[kind]).parts
@@ -177,6 +155,10 @@ def test_many_keys_that_may_each_have_a_queue_are_several_parts(kind, sizes):
     assert [body for part in parts for body in bodies(part)] == [key.encode() for key in keys]
     if len(parts) > 1:
         assert np.concatenate([part.rows for part in parts]).tolist() == list(range(1_200))
+    found = routes_of(decoded(body=[b"x"] * 4, routing_key=["b", None, "b", "a"]))
+    assert (found.keys, found.codes.tolist()) == (("b", "", "a"), [0, 1, 0, 2])
+    for constant in ("k", ["k", "k"]):
+        assert routes_of(decoded(body=[b"x"] * 2, routing_key=constant)) == Routes(("k",))
 
 
 def test_mixed_delivery_modes_are_one_part():
@@ -217,7 +199,6 @@ def test_large_rows_are_refused_alone(monkeypatch):
     assert (bodies(part), part.rows.tolist(), part.transient) == ([b"b", b"c"], [3, 4], BitMap([1]))
 
 
-INSTANTS = (limits.MIN_PUBLISHED_AT_US, limits.MAX_PUBLISHED_AT_US)
 NO_INSTANTS = (INSTANTS[0] - 1, INSTANTS[1] + 1, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63))
 NO_TTLS = (-1, limits.MAX_TTL_MS + 1, -(1 << 63), (1 << 63) - 1)
 LONG = "k" * (limits.MAX_ROUTING_KEY_BYTES + 1)
@@ -259,20 +240,6 @@ def test_rows_that_are_refused(monkeypatch, values, rows, error, told):
     assert [part.row_count for part in prepared.parts] == ([left] if left else [])
 
 
-def test_the_first_and_the_last_valid_time():
-    """P8: they are accepted in a column and as the frame's constant."""
-    assert not prepare(encoded(body=[b"x"] * 2, published_at=list(INSTANTS)), NOW).refusals
-    for valid in INSTANTS:
-        assert not prepare(encoded(body=[b"a"], published_at_us=valid), NOW).refusals
-
-
-def test_too_many_rows(monkeypatch):
-    """I6: the number of rows in a frame is bounded, and a frame above it is not even decoded."""
-    monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
-    with pytest.raises(errors.LimitError):
-        prepare(encoded(body=[b"a"] * 3), NOW)
-
-
 def compressed(batch, codec):
     """A batch as an IPC message whose buffers are compressed."""
     sink = pa.BufferOutputStream()
@@ -284,17 +251,27 @@ def compressed(batch, codec):
     return messages.read_next_message().serialize()
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_compressed_batches_are_refused_unread(codec):
-    """I6: compressed batches are refused unread, as 33 KB of zstd can hold a body of 1 GiB."""
+def test_frames_that_are_refused_unread(monkeypatch):
+    """I6, P8: compressed batches, as 33 KB of zstd can hold a body of 1 GiB, and too many rows.
+
+    So are frames whose block has another number of rows than they announce.
+    """
     plain = decoded(body=[b"\0" * limits.MIB])
     assert plain.batch.equals(
         validation.decode(block.join(plain.header, plain.batch.serialize()), 1)[1]
     )
-    data = block.join(plain.header, compressed(plain.batch, codec))
-    assert len(data) < limits.MIB // 8
-    with pytest.raises(errors.MalformedBlockError, match="compressed"):
-        prepare(data, NOW)
+    for codec in ("lz4", "zstd"):
+        data = block.join(plain.header, compressed(plain.batch, codec))
+        assert len(data) < limits.MIB // 8
+        with pytest.raises(errors.MalformedBlockError, match="compressed"):
+            prepare(data, NOW)
+    for announced in (0, 1, 3):
+        told = f"announces {announced} rows and its block 2"
+        with pytest.raises(errors.MalformedBlockError, match=told):
+            ingest.prepare(encoded(body=[b"a", b"b"]), announced, NOW)
+    monkeypatch.setattr(limits, "MAX_FRAME_ROWS", 2)
+    with pytest.raises(errors.LimitError):
+        prepare(encoded(body=[b"a"] * 3), NOW)
 
 
 def test_bytes_that_no_message_uses_are_refused():
@@ -383,12 +360,3 @@ def test_messages_become_a_block():
         "headers": [[], [("h", "v")]],
         "published_at": [datetime.fromtimestamp(at, UTC) for at in (1, NOW / 1e6)],
     }
-
-
-def test_take_rows_of_a_stored_block():
-    """P7: a return carries the returned rows with their block's constants."""
-    stored = prepare(encoded(body=[b"a", b"b", b"c"], routing_key="k"), NOW).parts[0].block
-    taken = take(stored, np.array([0, 2]))
-    header, _ = block.split(taken)
-    assert rows(taken)["body"] == [b"a", b"c"]
-    assert (header.routing_key, header.published_at_us) == ("k", NOW)

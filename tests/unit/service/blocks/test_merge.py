@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns
 from ackq_broker.service.blocks.merge import merge
-from tests.fakes.blocks import decoded, rows
+from tests.fakes.blocks import decoded
 
 TIMES = st.sampled_from((1_000_000, 2_000_000))
 CONSTANTS = {
@@ -63,33 +63,25 @@ def read(part, names=ALL):
     ]
 
 
-@given(st.lists(parts(), min_size=1, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
-def test_each_row_reads_what_it_read_before(found, whole):
+@given(
+    st.lists(parts(), min_size=1, max_size=4),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    st.just(set(ALL)) | st.sets(st.sampled_from(ALL), min_size=1),
+)
+def test_each_row_reads_what_it_read_before(found, whole, visible):
     """K7: constants that differ become columns, and nulls take the constant of their own block.
 
-    A column that a part lacks is null there; headers are an empty map, never null.
+    A column that a part lacks is null there; headers are an empty map, never null. Columns that
+    the reader does not ask for are left out; a block keeps at least one.
     """
-    given_parts = [
-        undecoded(part) if each else part for part, each in zip(found, whole, strict=False)
-    ]
-    merged = block.decode(merge(given_parts), validate=True)
-    assert read(merged) == [row for part in found for row in read(part)]
-    if "headers" in merged.batch.schema.names:
-        assert merged.batch.column("headers").null_count == 0
-
-
-@given(st.lists(parts(), min_size=1, max_size=4), st.sets(st.sampled_from(ALL), min_size=1))
-def test_only_visible_columns(found, visible):
-    """K7: columns that the reader does not ask for are left out; a block keeps at least one."""
-    merged = block.decode(merge(found, columns.bits(tuple(visible))), validate=True)
-    assert set(merged.batch.schema.names) <= visible | {"persistent"}
+    sent = [undecoded(part) if each else part for part, each in zip(found, whole, strict=False)]
+    merged = block.decode(merge(sent, columns.bits(tuple(visible))), validate=True)
+    names = set(merged.batch.schema.names)
+    assert names <= visible | {"persistent"}
     assert read(merged, visible) == [row for part in found for row in read(part, visible)]
-
-
-def test_equal_constants_stay_in_the_header():
-    """K7: blocks that differ in nothing but their rows merge without a new column."""
-    same = {"routing_key": "q", "published_at_us": 7}
-    merged = merge([decoded(body=[b"a"], **same), decoded(body=[b"b", b"c"], **same)])
-    header = block.decode(merged).header
-    assert rows(merged) == {"body": [b"a", b"b", b"c"]}
-    assert (header.routing_key, header.published_at_us, header.rows) == ("q", 7, 3)
+    if "headers" in names:
+        assert merged.batch.column("headers").null_count == 0
+    for name, constant in (("routing_key", "routing_key"), ("published_at", "published_at_us")):
+        given_in_a_column = any(name in part.batch.schema.names for part in found)
+        differ = len({getattr(part.header, constant) for part in found}) > 1
+        assert (name in names) == (name in visible and (given_in_a_column or differ))

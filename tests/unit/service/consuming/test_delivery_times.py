@@ -6,18 +6,16 @@ SECOND_US = 1_000_000
 
 
 def test_a_tag_is_as_old_as_the_mark_before_it():
-    """Q9: a tag is as old as the last mark before it; marks are one second apart."""
+    """Q9, I6: marks are one second apart, and those of a month-old channel are bounded.
+
+    Then ages are too long rather than short.
+    """
     times = DeliveryTimes()
     assert times.since_us(1) == 0
-    times.note(1, 10 * SECOND_US)
-    times.note(5, 10 * SECOND_US + 900_000)
-    times.note(9, 12 * SECOND_US)
+    for tag, at_s in ((1, 10), (5, 10.9), (9, 12)):
+        times.note(tag, round(at_s * SECOND_US))
     since_s = [times.since_us(tag) / SECOND_US for tag in (1, 5, 8, 9, 99)]
     assert since_s == [10, 10, 10, 12, 12]
-
-
-def test_the_marks_are_bounded():
-    """Q9, I6: the marks of a month-old channel are bounded; ages are too long rather than short."""
     times = DeliveryTimes()
     for second in range(1, 30 * 24 * 3600, 7):
         times.note(second, second * SECOND_US)

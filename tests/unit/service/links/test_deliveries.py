@@ -4,14 +4,14 @@ import pytest
 
 from ackq.errors import MessageTooLargeError
 from ackq.v1 import links_pb2 as pb
-from ackq.wire import block, frame
+from ackq.wire import frame
 from ackq_broker.service.links import deliveries
 from tests.fakes.blocks import encoded
 
 NOW_US = 1_700_000_000_000_000
 
 
-def decode(rows=2, block=None, **changes):
+def decode(rows=2, data=None, **changes):
     fields = {
         "subscription": 3,
         "first_number": 5,
@@ -22,7 +22,7 @@ def decode(rows=2, block=None, **changes):
         "proven": 2,
         "proven_number": 3,
     }
-    data = encoded(body=[b"a", b"bc"][:rows]) if block is None else block
+    data = data or encoded(body=[b"a", b"bc"][:rows])
     sent = pb.LinkDeliveries(**(fields | changes))
     return deliveries.decode(frame.Frame(pb.LinkHeader(deliveries=sent), data), NOW_US)
 
@@ -33,15 +33,7 @@ def test_flags_are_bits():
     assert (set(found.content), set(found.redelivered), set(found.at_once)) == ({0}, {1}, {0, 1})
 
 
-def test_what_is_stored():
-    """L9, L13: a link's block is stored as it came, whatever its modes, with a publish time."""
-    data = encoded(body=[b"a", b"bc"], persistent=[False, True])
-    stored = block.decode(b"".join(decode(block=data).block))
-    assert stored.header.published_at_us == NOW_US
-    assert stored.batch.column("body").to_pylist() == [b"a", b"bc"]
-
-
 def test_a_row_that_is_refused_refuses_all():
     """L8: a refused row refuses the whole frame, as a link stores in order."""
     with pytest.raises(MessageTooLargeError, match="headers"):
-        decode(rows=1, block=encoded(body=[b"a"], headers=[[("k", "v" * 2_000_000)]]))
+        decode(rows=1, data=encoded(body=[b"a"], headers=[[("k", "v" * 2_000_000)]]))

@@ -3,7 +3,6 @@
 import pytest
 
 from ackq import limits
-from ackq_broker.engine.clock import Uptime
 from ackq_broker.service.sessions.liveness import Liveness
 
 HEARTBEAT_S = limits.HEARTBEAT_MS / 1000
@@ -26,6 +25,9 @@ def after(*events):
         "beat": lambda: liveness.heard(streams[-1]),
         "cut": lambda: liveness.disconnected(streams.pop(0)),
         "fence": lambda: liveness.fenced("i"),
+        "forget": lambda: liveness.forget("i"),
+        "keep": lambda: liveness.keep({"i"}),
+        "keep another": lambda: liveness.keep({"j"}),
     }
     for event in events:
         if event in happens:
@@ -61,6 +63,10 @@ BEATS = ("open", HEARTBEAT_S - 1, "beat", HEARTBEAT_S - 1, "beat", HEARTBEAT_S -
         (("open", "another attaches", "cut", GRACE_S), True, False),
         (("open", "fence", "beat"), False, False),
         (("open", "fence", "attach"), True, False),
+        # An ended incarnation has no holder, and only the kept ones are remembered (S9).
+        (("attach", "forget"), False, False),
+        (("attach", "keep another"), False, False),
+        (("attach", "keep"), True, False),
     ],
 )
 def test_who_is_live(events, live, connected):
@@ -88,22 +94,3 @@ def test_away_counts_from_when_the_holder_stopped_to_count_as_live(events, away_
     A fenced holder is absent at once, and heartbeats of its old stream do not count.
     """
     assert after(*events).away_s("i") == pytest.approx(away_s)
-
-
-def test_forget():
-    """S9: an ended incarnation has no holder, and only the kept ones are remembered."""
-    liveness = Liveness(lambda: 0.0)
-    for name in ("i", "j", "k"):
-        liveness.attached(name, b"a")
-    liveness.forget("i")
-    liveness.keep({"i", "k"})
-    assert [liveness.live(name) for name in ("i", "j", "k")] == [False, False, True]
-
-
-def test_a_stopped_broker_keeps_its_holders():
-    """S3, S5: a stopped broker process keeps its holders, as its uptime clock stops with it."""
-    now = [1000.0]
-    liveness = Liveness(Uptime(lambda: now[0]))
-    liveness.opened("i", b"a")
-    now[0] += 3600
-    assert liveness.live("i") is True

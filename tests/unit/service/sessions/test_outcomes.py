@@ -7,7 +7,7 @@ import pytest
 from pyroaring import BitMap64
 
 from ackq import limits
-from ackq.errors import AckqError, InvalidArgumentError, LimitError
+from ackq.errors import AckqError, LimitError
 from ackq.outcomes import Outcome
 from ackq.v1 import sessions_pb2 as pb
 from ackq_broker.core import commands
@@ -24,7 +24,8 @@ def group(outcome, *tags, **fields):
     return pb.OutcomeGroup(outcome=outcome, tags=tags, **fields)
 
 
-FAILURES = [group(FAILED, tag) for tag in range(1, 6)]
+HALVES = ({}, {"query_id": "q"}, {"run_id": "r"})
+STAGE = pb.StageOutcomesRequest
 
 
 def coalesced(*requests):
@@ -35,13 +36,13 @@ def coalesced(*requests):
     return {tuple(disposition): list(tags) for disposition, tags in collected.groups()}
 
 
-def read(*requests):
+def read(request):
     """Reads a stage's stream into a command, running its thread work in the event loop."""
 
     async def run(work):
         return work()
 
-    waiting = list(requests)
+    waiting = [request]
 
     async def next_request():
         return waiting.pop(0) if waiting else None
@@ -81,64 +82,52 @@ def test_what_a_newer_client_adds_is_not_a_tag():
     assert found.tags == BitMap64((1, 2, 2**40))
 
 
-@pytest.mark.parametrize(
-    ("limit", "groups", "problem"),
-    [
-        ("MAX_OUTCOME_STAGE_TAGS", FAILURES, "more than 4 tags.*more partitions"),
-        ("MAX_OUTCOME_STAGE_GROUPS", FAILURES, "more than 4 groups.*more partitions"),
-        ("MAX_OUTCOME_STAGE_BYTES", FAILURES, "more than 4 bytes.*more partitions"),
-        ("", [group(0, 1)], "accepted, failed, rejected or released"),
-        ("", [group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)], "too long"),
-    ],
-)
-def test_a_stage_that_is_refused(monkeypatch, limit, groups, problem):
-    """I6, S6: too large a stage, naming limit and remedy; an unknown outcome; too long a delay."""
-    if limit:
-        monkeypatch.setattr(limits, limit, 4)
-    with pytest.raises(LimitError if limit else InvalidArgumentError, match=problem):
-        coalesced(groups)
+WHOLE = {"first_tag": [1], "last_tag": [1]}
+SETTLEMENTS = [
+    ({"outcome": ACCEPTED, **WHOLE}, "can only reject or release"),
+    ({"outcome": 0, **WHOLE}, "can only reject or release"),
+    ({"outcome": REJECTED}, "names no tags"),
+    ({"outcome": REJECTED, "first_tag": [1, 2], "last_tag": [1]}, "2 first and 1 last"),
+    ({"outcome": REJECTED, "first_tag": [0], "last_tag": [1]}, "no tags 0-1"),
+    ({"outcome": REJECTED, "first_tag": [3], "last_tag": [2]}, "no tags 3-2"),
+    ({"outcome": REJECTED, "first_tag": TOO_MANY, "last_tag": TOO_MANY}, "several calls"),
+]
+REFUSED = [
+    (coalesced, [group(0, 1)], "accepted, failed, rejected or released"),
+    (coalesced, [group(FAILED, 1, delay_ms=limits.MAX_TTL_MS + 1)], "too long"),
+    # A stream without seal stages nothing, as a cut one looks like an ended one.
+    (read, None, "begins with the owner of the lease"),
+    (read, STAGE(owner=OWNER, stage_id=b"x", seal=True), "16 random bytes"),
+    (read, STAGE(stage_id=ID, seal=True), "which lease"),
+    (read, STAGE(owner=OWNER, stage_id=ID), "without a seal"),
+    *((owner_of, pb.LeaseOwner(**half), "the option session") for half in HALVES),
+    (owner_of, pb.LeaseOwner(query_id="q" * 10_000, run_id="r"), "query id"),
+    *(
+        (settlement_of, pb.SettleSessionRequest(session="s", **fields), told)
+        for fields, told in SETTLEMENTS
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("requests", "problem"),
-    [
-        ([], "begins with the owner of the lease"),
-        ([pb.StageOutcomesRequest(owner=OWNER, stage_id=b"x", seal=True)], "16 random bytes"),
-        ([pb.StageOutcomesRequest(stage_id=ID, seal=True)], "which lease"),
-        ([pb.StageOutcomesRequest(owner=OWNER, stage_id=ID)], "without a seal"),
-    ],
-)
-def test_other_streams_stage_nothing(requests, problem):
-    """S6: an outcome stream without seal stages nothing, as a cut one looks like an ended one."""
-    with pytest.raises(InvalidArgumentError, match=problem):
-        read(*requests)
+@pytest.mark.parametrize(("call", "request_", "told"), REFUSED)
+def test_what_is_refused(call, request_, told):
+    """S6, S8, K8, I6: an unknown outcome, an incomplete owner, a stream without a seal, and more.
+
+    The refusal names the cause, and the remedy if there is one.
+    """
+    with pytest.raises(AckqError, match=told):
+        call(request_)
 
 
-def test_the_owner_is_a_session_or_a_run_of_a_query():
-    """S6, K8: an incomplete lease owner is refused, naming the remedy."""
-    assert owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3)) == commands.LeaseOwner(
-        "", "q", "r", 3
-    )
-    for half in (pb.LeaseOwner(), pb.LeaseOwner(query_id="q"), pb.LeaseOwner(run_id="r")):
-        with pytest.raises(InvalidArgumentError, match="the option session"):
-            owner_of(half)
-    with pytest.raises(InvalidArgumentError, match="query id"):
-        owner_of(pb.LeaseOwner(query_id="q" * 10_000, run_id="r"))
+@pytest.mark.parametrize("counted", ["tags", "groups", "bytes"])
+def test_a_stage_that_is_too_large(monkeypatch, counted):
+    """I6, S6: it is refused, naming the limit and the remedy."""
+    monkeypatch.setattr(limits, f"MAX_OUTCOME_STAGE_{counted.upper()}", 4)
+    with pytest.raises(LimitError, match=f"more than 4 {counted}.*more partitions"):
+        coalesced([group(FAILED, tag) for tag in range(1, 6)])
 
 
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"outcome": ACCEPTED, "first_tag": [1], "last_tag": [1]}, "can only reject or release"),
-        ({"outcome": 0, "first_tag": [1], "last_tag": [1]}, "can only reject or release"),
-        ({"outcome": REJECTED}, "names no tags"),
-        ({"outcome": REJECTED, "first_tag": [1, 2], "last_tag": [1]}, "2 first and 1 last"),
-        ({"outcome": REJECTED, "first_tag": [0], "last_tag": [1]}, "no tags 0-1"),
-        ({"outcome": REJECTED, "first_tag": [3], "last_tag": [2]}, "no tags 3-2"),
-        ({"outcome": REJECTED, "first_tag": TOO_MANY, "last_tag": TOO_MANY}, "several calls"),
-    ],
-)
-def test_other_settlements_are_refused(fields, problem):
-    """S8, I6: an operator's settlement that is invalid, or too large, is refused with the cause."""
-    with pytest.raises(AckqError, match=problem):
-        settlement_of(pb.SettleSessionRequest(session="s", **fields))
+def test_an_owner_may_be_a_run_of_a_query():
+    """S6, K8: a lease's owner is a session, or a run of a query with its batch."""
+    owner = owner_of(pb.LeaseOwner(query_id="q", run_id="r", batch_id=3))
+    assert owner == commands.LeaseOwner("", "q", "r", 3)

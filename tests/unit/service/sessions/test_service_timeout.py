@@ -1,4 +1,4 @@
-"""The session timeout (S5) with an injected clock and a real core, without a real journal."""
+"""Timeouts and retention of sessions (S5, S13) with an injected clock and a real core."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from ackq_broker.core import commands, views
 from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from tests.fakes.journal import HeldEngine
-from tests.unit.service.channel_streams import PUBLISHER, publish, run_until_idle
+from tests.unit.service.channel_streams import PUBLISHER, ClientStream, publish, run_until_idle
 
 READER = pb.Holder(token=b"r" * 16, host="host", pid=1)
 GRACE_S = limits.HOLDER_CUT_GRACE_MS / 1000
@@ -80,19 +80,27 @@ def hold(lease):
 
 
 def test_the_lease_of_an_absent_owner_goes_back(broker):
-    """S5: past the timeout of a cut owner one record requeues its lease and raises the epoch."""
+    """S5: past the timeout of a cut owner one record requeues its lease and raises the epoch.
+
+    After a restart of the broker it has the full timeout again. A query that is restarted without
+    a timeout keeps its lease.
+    """
     lease = broker.lease()
     broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
     broker.passed(GRACE_S + TIMEOUT_MS / 1000)
+    broker.start()
+    broker.passed(TIMEOUT_MS / 1000)
     assert (broker.session.detached, broker.session.epoch) == (False, 1)
     before = len(broker.engine.journal.entries)
-    broker.passed(0.001)
-    assert len(broker.engine.journal.entries) == before + 1
+    for later_s in (HEARTBEAT_S + 0.001, TIMEOUT_MS):
+        broker.passed(later_s)
+        assert len(broker.engine.journal.entries) == before + 1
     assert (broker.session.detached, broker.session.epoch) == (True, 2)
     (queue,) = views.list_queues(broker.engine.core.state, "q")
     assert (queue.ready, queue.unacked) == (2, 0)
-    broker.passed(TIMEOUT_MS)
-    assert len(broker.engine.journal.entries) == before + 1
+    broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
+    broker.passed(10 * TIMEOUT_MS)
+    assert broker.session.detached is False
 
 
 def test_leases_of_absent_owners_are_in_the_log(broker, caplog):
@@ -124,60 +132,34 @@ def test_the_session_of_a_live_holder_is_never_forgotten(broker, monkeypatch):
     assert views.list_sessions(broker.engine.core.state) == []
 
 
-def test_an_absent_owner_has_the_full_timeout_of_its_last_call(broker):
-    """S5: also after a broker restart; a query restarted without a timeout keeps its lease."""
-    lease = broker.lease()
-    broker.liveness.disconnected(broker.liveness.opened(lease.incarnation, READER.token))
-    broker.passed(TIMEOUT_MS / 1000)
-    broker.start()
-    broker.passed(TIMEOUT_MS / 1000)
-    assert broker.session.detached is False
-    broker.passed(HEARTBEAT_S + 0.001)
-    assert broker.session.detached is True
-    broker.advance(incarnation=lease.incarnation, session_timeout_ms=0)
-    broker.passed(10 * TIMEOUT_MS)
-    assert broker.session.detached is False
-
-
 def test_a_heartbeat_counts_however_long_its_answer_waits(broker):
     """S3, S5: a heartbeat counts when it arrives, though the sync for its answer takes a minute."""
     lease = broker.lease()
-    beats, answers = asyncio.Queue(), []
-
-    async def write(answer):
-        answers.append(answer)
 
     async def held():
         broker.decide(commands.DeclareQueue("other", commands.QueueProperties(durable=True)))
-        stream = asyncio.create_task(broker.service.hold(beats.get, write))
+        stream = ClientStream(broker.service.hold)
         for _ in range(4):
-            beats.put_nowait(hold(lease))
+            stream.request(hold(lease))
             await run_until_idle()
             broker.now += HEARTBEAT_S - 1
             assert broker.liveness.connected(lease.incarnation)
-        assert answers == []
+        assert stream.answers == []
         broker.engine.sync()
         await run_until_idle()
-        assert answers
-        stream.cancel()
-        await asyncio.gather(stream, return_exceptions=True)
+        assert stream.answers
+        await stream.disconnect()
 
     asyncio.run(held())
 
 
-def attach(broker, lease):
-    tags = {"start_tag": 0, "end_tag": 2}
-    request = pb.AttachRequest(session="s", incarnation=lease.incarnation, holder=READER, **tags)
-    return broker.call(broker.service.attach(request))
+def attach(broker, **fields):
+    return broker.call(
+        broker.service.attach(pb.AttachRequest(session="s", holder=READER, **fields))
+    )
 
 
-def advance(broker, lease):
-    again = broker.advance(incarnation=lease.incarnation)
-    assert again.end_tag == 2
-    return again
-
-
-@pytest.mark.parametrize("call", [advance, attach])
+@pytest.mark.parametrize("call", [Broker.advance, attach])
 def test_the_owner_comes_back(broker, call):
     """S5: a returning owner gets the same tags again, and the timeout applies again.
 
@@ -191,7 +173,8 @@ def test_the_owner_comes_back(broker, call):
 
     with pytest.raises(FencedError):
         broker.call(broker.service.hold(beat, None))
-    again = call(broker, lease)
+    tags = {"end_tag": 2} if call is attach else {}
+    again = call(broker, incarnation=lease.incarnation, **tags)
     assert (broker.session.detached, broker.session.leased) == (False, 2)
     assert again.epoch > lease.epoch
     broker.passed(HEARTBEAT_S + TIMEOUT_MS / 1000 + 1)
@@ -236,3 +219,36 @@ def test_retention_gives_way_to_publishers(broker, caplog):
     assert asyncio.run(left(2 * reserve - 1)) == 1
     assert "the 1 oldest retained batches" in caplog.text
     assert broker.engine.alarms.reason == ""
+
+
+def test_a_purge_while_a_retained_batch_is_read(broker):
+    """S13, Q4: a read that began is whole; the blocks are freed behind it, and the tags holes."""
+    lease = broker.lease(retain_ms=3_600_000)
+    fields = {"incarnation": lease.incarnation, "retain_ms": 3_600_000}
+    engine, rows = broker.engine, []
+    publish(engine, 3, b"c")
+    for start_tag in (2, 3):
+        assert broker.advance(start_tag=start_tag, **fields).end_tag == 3
+    request = pb.BrowseLeaseRequest(
+        session="s", incarnation=lease.incarnation, first_tag=1, last_tag=3
+    )
+
+    async def write(frame):
+        rows.extend(frame.header.rows)
+
+    async def read():
+        publish(engine, 4, b"d")  # the read waits for its sync
+        reading = asyncio.ensure_future(broker.service.browse_lease(request, write))
+        await asyncio.sleep(0)
+        engine.decide(commands.PurgeQueue("q"))
+        assert not rows
+        await reading
+
+    broker.call(read())
+    assert sum(rows) == 3
+    broker.call(broker.service.browse_lease(request, write))
+    assert sum(rows) == 4
+    broker.decide(commands.DeclareQueue("other"))
+    assert 1 in engine.journal.freed
+    assert not engine.core.state.blocks.pinned()
+    assert views.list_sessions(engine.core.state, "s")[0].retained_batches == 2

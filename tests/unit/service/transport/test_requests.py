@@ -3,23 +3,15 @@
 import pytest
 
 from ackq import limits
-from ackq.errors import LimitError, MalformedBlockError
-from ackq.v1 import admin_pb2, consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.errors import MalformedBlockError
+from ackq.v1 import consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq_broker.service.transport.requests import RequestParser, count_fields
 from tests.fakes.blocks import encoded
 
-# Number of fields whose bytes exceed what is parsed in one step.
-LARGE = 50_000
-
 
 def parser(message):
     return RequestParser(message.DESCRIPTOR)
-
-
-def field(number, content):
-    """A length-delimited field."""
-    return frame.varint(number << 3 | 2) + frame.varint(len(content)) + content
 
 
 MESSAGE = messages_pb2.Message(body=b"x" * 50, routing_key="q", headers={"k": "v"})
@@ -47,41 +39,6 @@ async def test_the_largest_requests_are_parsed(request_):
         assert found.header == header
     else:
         assert await parser(type(request_)).parse(request_.SerializeToString()) == request_
-
-
-ENTRIES = b"".join(field(7, field(1, b"%d" % key)) for key in range(LARGE // 4))
-
-
-@pytest.mark.parametrize(
-    ("kind", "sent"),
-    [
-        # A publish frame with a header of single messages.
-        (publishing_pb2.PublishRequest, frame.encode(field(3, b"\x32\x00" * LARGE))),
-        (publishing_pb2.PublishRequest, frame.encode(field(3, field(6, ENTRIES)))),
-        (sessions_pb2.StageOutcomesRequest, b"\x78\x00" * LARGE),
-    ],
-    ids=["empty messages", "headers of one message", "unknown fields"],
-)
-async def test_fields_are_counted_before_they_are_made(monkeypatch, kind, sent):
-    """I6: at any depth; empty messages take 2 bytes on the wire and 150 in memory."""
-    monkeypatch.setattr(limits, "MAX_REQUEST_FIELDS", LARGE // 5)
-    with pytest.raises(LimitError, match=f"more than {LARGE // 5} fields"):
-        await parser(kind).parse(sent)
-
-
-async def test_a_request_that_is_too_large():
-    """I6: an oversized request is refused, as small numbers take 8 times their bytes in memory."""
-    request = sessions_pb2.SettleSessionRequest(first_tag=[1] * (limits.MAX_REQUEST_BYTES + 1))
-    with pytest.raises(LimitError, match="over the limit of 4194304"):
-        await parser(sessions_pb2.SettleSessionRequest).parse(request.SerializeToString())
-
-
-@pytest.mark.parametrize("cut", [1, 100, 70_000])
-async def test_a_request_that_is_cut(cut):
-    """P8: a truncated request, small or large, is refused as malformed."""
-    data = admin_pb2.DeclareQueueRequest(queue="q" * 80_000).SerializeToString()
-    with pytest.raises(MalformedBlockError):
-        await parser(admin_pb2.DeclareQueueRequest).parse(data[:cut])
 
 
 def test_fields_are_counted_in_all_depths():

@@ -1,6 +1,7 @@
 """The request and response buffers of a stream, and its concurrent tasks."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -8,35 +9,27 @@ from ackq_broker.service.transport.stream_buffers import RequestBuffer, alongsid
 
 
 async def test_requests_over_the_bound_block_the_reader():
-    """I6: a reader is blocked above the buffer's byte bound until requests are taken."""
-    requests = RequestBuffer(1000)
-    putting = asyncio.create_task(requests.put("a", 1001))
-    await asyncio.sleep(0)
-    assert not putting.done()
-    await requests.take()
-    await putting
-    # A flood of empty requests is blocked as well, as each is an object.
-    requests = RequestBuffer(100_000)
+    """I6, P10: a reader is blocked above the buffer's byte bound until requests are taken.
 
-    async def flood():
-        for _ in range(1000):
-            await requests.put("", 0)
+    So does a flood of empty requests, as each is an object. The failure of a fenced stream is
+    raised before waiting requests are handled.
+    """
+    for size, taken in ((1001, 1), (0, 391)):
+        requests = RequestBuffer(1000 if size else 100_000)
 
-    flooding = asyncio.create_task(flood())
-    for _ in range(2000):
-        await asyncio.sleep(0)
-    assert not flooding.done()
-    assert len(await requests.take()) == 391
-    flooding.cancel()
+        async def flood(requests=requests, size=size):
+            for _ in range(1000):
+                await requests.put("a", size)
 
-
-async def test_a_failure_overtakes_waiting_requests():
-    """P10: the failure of a fenced stream is raised before waiting requests are handled."""
-    requests = RequestBuffer(1000)
-    await requests.put("a", 1)
-    requests.fail(ValueError("fenced"))
-    with pytest.raises(ValueError, match="fenced"):
-        await requests.take()
+        flooding = asyncio.create_task(flood())
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert not flooding.done()
+        assert len(await requests.take()) == taken
+        flooding.cancel()
+        requests.fail(ValueError("fenced"))
+        with pytest.raises(ValueError, match="fenced"):
+            await requests.take()
 
 
 async def test_alongside_ends_with_main_and_with_a_failure():
@@ -49,13 +42,8 @@ async def test_alongside_ends_with_main_and_with_a_failure():
         finally:
             ended.append(True)
 
-    async def short():
-        await asyncio.sleep(0)
-
-    async def fails():
-        raise ValueError("broken")
-
-    await alongside(short(), forever())
+    await alongside(asyncio.sleep(0), forever())
+    fails = AsyncMock(side_effect=ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         await alongside(forever(), fails(), forever())
     assert ended == [True, True, True]

@@ -39,12 +39,6 @@ def schema(ddl):
     return StructType([StructField(name, KINDS[kind]) for name, kind in fields])
 
 
-def test_constants():
-    """S6: one outcome, reason and delay for all rows; batches share a frame."""
-    options = SettleOptions((BROKER,), outcome="failed", reason="late", delay_ms=5)
-    assert groups(options, batch([3, 1]), batch([]), batch([2])) == [(FAILED, "late", 5, [3, 1, 2])]
-
-
 def test_columns():
     """S6: rows with equal outcome, reason and delay share a group; null means none."""
     rows = batch(
@@ -60,38 +54,6 @@ def test_columns():
         (REJECTED, "", 0, [4]),
         (RELEASED, "", 0, [5]),
     ]
-
-
-def test_columns_that_are_used():
-    """S6: a column is used where no option sets its value for all rows."""
-    found = schema("delivery_tag long, outcome string, reason string, delay string")
-    assert rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
-
-
-@pytest.mark.parametrize(
-    ("options", "ddl", "part"),
-    [
-        ({"outcome": "failed"}, "outcome string", "'settle' sets .* or settle by column"),
-        ({"outcome": "failed", "reason": "r"}, "reason string", "'reason' sets for all rows what"),
-        ({"delay_ms": 1}, "outcome string, delay long", "column, or leave 'delay' out"),
-    ],
-)
-def test_column_that_an_option_would_hide(options, ddl, part):
-    """S6, C14: a column whose value an option sets for all rows is refused, not ignored."""
-    options = SettleOptions((BROKER,), **options)
-    with pytest.raises(SchemaError, match=part):
-        rows.check(options, schema(f"delivery_tag long, {ddl}"))
-
-
-def test_column_that_means_nothing():
-    """S6: a column without effect is ignored in a query's rows, and refused in a write."""
-    options = SettleOptions((BROKER,), outcome="rejected")
-    assert rows.columns(options, ["delivery_tag", "delay", "body"]) == ["delivery_tag"]
-    fixed = SettleOptions((BROKER,), outcome="rejected", reason="r")
-    assert rows.columns(fixed, ["delivery_tag", "reason", "body"]) == ["delivery_tag"]
-    told = "'delay' has no effect with settle=rejected: it is for f"
-    with pytest.raises(SchemaError, match=told):
-        rows.check(options, schema("delivery_tag long, delay long"))
 
 
 def test_delays_as_texts():
@@ -141,53 +103,24 @@ def test_reasons_that_are_no_text():
     assert found == [(REJECTED, "caf\ufffd", 0, [1])]
 
 
+NULL = r"'delivery_tag' is null in 2 rows \(the first is row 1"
+NEGATIVE = "'delivery_tag' is -2 in row 1 of its batch; tags are 1 or more"
 MEANT = r"'outcome' is 'reject' for delivery tag 5; it takes accepted.*mean 'rejected'\?"
+INVALID = InvalidArgumentError
 
 
 @pytest.mark.parametrize(
     ("tags", "changes", "error", "part"),
     [
-        (
-            [4, None, None],
-            {},
-            SchemaError,
-            r"'delivery_tag' is null in 2 rows \(the first is row 1",
-        ),
-        (
-            [4, -2],
-            {},
-            InvalidArgumentError,
-            "'delivery_tag' is -2 in row 1 of its batch; tags are 1 or more",
-        ),
-        ([0], {}, InvalidArgumentError, "'delivery_tag' is 0 in row 0"),
-        ([4, 5], {"outcome": ["failed", "reject"]}, InvalidArgumentError, MEANT),
+        ([4, None, None], {}, SchemaError, NULL),
+        ([4, -2], {}, INVALID, NEGATIVE),
+        ([0], {}, INVALID, "'delivery_tag' is 0 in row 0"),
+        ([4, 5], {"outcome": ["failed", "reject"]}, INVALID, MEANT),
         ([4, 5], {"outcome": ["failed", None]}, SchemaError, "null for delivery tag 5.*filter out"),
-        ([4, 5], {"delay": [1, -1]}, InvalidArgumentError, "'delay' is -1 for delivery tag 5"),
-        (
-            [4, 5],
-            {"delay": [None, 0]},
-            InvalidArgumentError,
-            "'delay' is 0 for delivery tag 5; it t",
-        ),
-        (
-            [4, 5],
-            {"delay": [None, 0]},
-            InvalidArgumentError,
-            "takes 1 ms or more.*Null means the d",
-        ),
-        (
-            [4, 5],
-            {"delay": ["1s", "0s"]},
-            InvalidArgumentError,
-            "'delay' is '0s' for delivery tag 5",
-        ),
-        ([4, 5], {"delay": [1, limits.MAX_TTL_MS + 1]}, InvalidArgumentError, "tag 5.*100 years"),
-        (
-            [4, 5],
-            {"delay": ["1s", "soon"]},
-            InvalidArgumentError,
-            "'soon' for delivery tag 5.* 30s",
-        ),
+        ([4, 5], {"delay": [1, -1]}, INVALID, "'delay' is -1 for delivery tag 5"),
+        ([4, 5], {"delay": [None, 0]}, INVALID, "'delay' is 0 .* 1 ms or more.*Null means the d"),
+        ([4, 5], {"delay": [1, limits.MAX_TTL_MS + 1]}, INVALID, "tag 5.*100 years"),
+        ([4, 5], {"delay": ["1s", "soon"]}, INVALID, "'soon' for delivery tag 5.* 30s"),
     ],
 )
 def test_wrong_rows(tags, changes, error, part):
@@ -197,20 +130,38 @@ def test_wrong_rows(tags, changes, error, part):
     assert type(caught.value) is error
 
 
+CONSTANT, REASON = {"outcome": "failed"}, {"outcome": "failed", "reason": "r"}
+DELAY, REJECT = {"delay_ms": 1}, {"outcome": "rejected"}
+REASONS = "outcome string, reason"
+
+
 @pytest.mark.parametrize(
-    ("ddl", "part"),
+    ("given", "ddl", "part"),
     [
-        ("outcome string", "'delivery_tag' is missing; the rows have outcome. Keep the source's"),
-        ("delivery_tag long", r"'outcome' is missing; .* settle\(df, 'rejected'\)"),
-        ("delivery_tag int, outcome string", "'delivery_tag' is int; expected bigint. Take it"),
-        ("delivery_tag long, outcome int", "'outcome' is int; expected string.*option 'settle'"),
-        ("delivery_tag long, outcome string, reason binary", "'reason' is binary; expected string"),
-        ("delivery_tag long, outcome string, delay double", "double; expected string or bigint"),
-        ("delivery_tag long, outcome string, body binary", "no column 'body'; it takes deliv"),
-        ("delivery_tag long, outcome string, outcome string", "'outcome' appears twice"),
+        # K8: a column that is missing, unknown or of another type.
+        ({}, None, "'delivery_tag' is missing; the rows have outcome. Keep the source's"),
+        ({}, "", r"'outcome' is missing; .* settle\(df, 'rejected'\)"),
+        ({}, "outcome int", "'outcome' is int; expected string.*option 'settle'"),
+        ({}, "outcome string, body binary", "no column 'body'; it takes deliv"),
+        ({}, "outcome string, outcome string", "'outcome' appears twice"),
+        # C14: one whose value an option sets for all rows, or that has no effect.
+        (CONSTANT, "outcome string", "'settle' sets .* or settle by column"),
+        (REASON, "reason string", "'reason' sets for all rows what"),
+        (DELAY, "outcome string, delay long", "column, or leave 'delay' out"),
+        (REJECT, "delay long", "'delay' has no effect with settle=rejected: it is for f"),
     ],
 )
-def test_wrong_columns(ddl, part):
-    """K8: a column that is missing, unknown or of another type is named with the remedy."""
+def test_wrong_columns(given, ddl, part):
+    """S6, C14, K8: a column that cannot be meant is refused with the remedy."""
+    wanted = "outcome string" if ddl is None else f"delivery_tag long, {ddl}".rstrip(", ")
     with pytest.raises(SchemaError, match=part):
-        rows.check(BY_COLUMN, schema(ddl))
+        rows.check(SettleOptions((BROKER,), **given), schema(wanted))
+
+
+def test_columns_that_are_used():
+    """S6: not those of which an option sets the value, or that have no effect."""
+    found = schema("delivery_tag long, outcome string, reason string, delay string")
+    assert rows.check(BY_COLUMN, found) == ["delivery_tag", "outcome", "reason", "delay"]
+    names = ["delivery_tag", "delay", "reason", "body"]
+    fixed = SettleOptions((BROKER,), outcome="rejected", reason="r")
+    assert rows.columns(fixed, names) == ["delivery_tag"]

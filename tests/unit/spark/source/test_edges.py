@@ -27,6 +27,10 @@ def place(tag, incarnation):
     return {"session": "s", "incarnation": incarnation, "tag": tag}
 
 
+def spans(ranges):
+    return [(each.edge, each.after_tag, each.last_tag) for each in ranges]
+
+
 class World:
     """Edges by host, each a fake session, and the clients that the source made for them."""
 
@@ -90,46 +94,6 @@ def make(world):
         each.stop()
 
 
-def test_each_edge_has_its_place_and_its_share(make, world):
-    """S12: all edges are asked, each with its place, and half of the maxima and the minimum."""
-    world.answer(a=7, b=20)
-    reader = make(minMessagesPerTrigger="3", maxBytesPerTrigger="1k")
-    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
-    for host, start in (("a", 5), ("b", 20)):
-        asked = world.at(host).asked[0]
-        assert asked.start_tag == start
-        assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (3, 512, 2)
-    ranges = reader.partitions(at(a=5, b=20), at(a=7, b=20))
-    assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("a:1", 5, 7)]
-
-
-def test_an_idle_query_waits_at_all_edges(make, world):
-    """S12, K6: the first call does not wait; only if no edge has messages a second one does."""
-    world.answer(a=5, b=20)
-    world.answer(a=5, b=21)
-    assert make().latestOffset(at(a=5, b=20), MAX) == at(a=5, b=21)
-    assert [wait > 0 for _, wait in world.starts("a")] == [False, True]
-
-
-def test_an_edge_without_rows_is_told_of_the_batch(make, world):
-    """S11, S12: after Spark's commit the batch is reported to the edges whose place stayed."""
-    reader = make()
-    world.answer(a=7, b=20)
-    reader.latestOffset(at(a=5, b=20), MAX)
-    world.answer(b=attached(1))
-    reader.commit(at(a=5, b=20))
-    assert (world.planned("a"), world.planned("b")) == ([], [1])
-
-
-def test_an_edge_that_is_away_holds_the_query(make, world):
-    """S12: without onEdgeAway=skip the query ends with the error that names the edge."""
-    world.answer(a=7)
-    world.away("b")
-    with pytest.raises(BrokerUnavailableError):
-        make().latestOffset(at(a=5, b=20), MAX)
-    assert {each.retry_ms for each in world.made} == {60_000}
-
-
 def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     """S12: its place stays, and the batches planned meanwhile are reported before it leases."""
     reader = make(onEdgeAway="skip")
@@ -158,23 +122,6 @@ def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     assert {each.retry_ms for each in world.made} == {0}
 
 
-def test_a_query_waits_while_all_edges_are_away(make, world):
-    """S12: with no edge to read the query waits for one, up to retryTimeout."""
-    world.away("a", "b")
-    world.answer(a=7, b=20)
-    assert make(onEdgeAway="skip").latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
-    assert [(each.endpoint, each.retry_ms) for each in world.waited] == [("a:1", 60_000)]
-
-
-def test_a_batch_waits_for_its_edges(make, world):
-    """S12, K2: the rows of a planned batch are not skipped."""
-    world.away("b")
-    world.answer(b=attached(2, (23, 0)))
-    ranges = make(onEdgeAway="skip").partitions(at(a=5, b=20), at(a=5, b=23))
-    assert [(each.edge, each.after_tag, each.last_tag) for each in ranges] == [("b:1", 20, 23)]
-    assert [each.endpoint for each in world.waited] == ["b:1"]
-
-
 def test_available_now_is_bounded_at_each_edge(make, world):
     """S12, K5: an edge that was away at the start is not read in the run."""
     reader = make(onEdgeAway="skip")
@@ -184,18 +131,6 @@ def test_available_now_is_bounded_at_each_edge(make, world):
     assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
     assert world.at("a").asked[-1].horizon == 77
     assert world.at("b").asked == []
-
-
-def test_an_added_edge_opens(make, world):
-    """S12, S9: it has no place, so its session is opened; a version 1 place is the first's."""
-    world.answer(a=5, b=0)
-    old = {"v": 1, **place(5, "of a")}
-    end = make().latestOffset(old, MAX)
-    assert end == at(a=5, b=0)
-    assert world.at("b").asked[0].incarnation == ""
-    world.answer(b=attached(1))
-    (opening,) = make().partitions(old, end)
-    assert (opening.edge, opening.last_tag) == ("b:1", 0)
 
 
 def test_a_renamed_edge_keeps_its_place(make, world):
@@ -229,49 +164,59 @@ def test_where_spark_names_no_start_an_edge_with_messages_stays(make, world):
         reader.latestOffset()
 
 
-def test_an_empty_edge_is_removed(make, world):
-    """S12: its last batch is accepted, and its place goes."""
-    world.answer(a=7, b=20)
-    assert make("a:1").latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
-    assert world.starts("b") == [(20, 0)]
-
-
 @pytest.mark.parametrize("error", [SessionNotFoundError, BrokerUnavailableError])
 def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     """S12: an edge that does not answer is refused, and with failOnDataLoss=false left behind."""
+    world.answer(a=7, b=error("No broker answers at b:1."))
     world.answer(b=error("No broker answers at b:1."))
     with pytest.raises(CheckpointMismatchError, match=r"b:1 .* does not show"):
         make("a:1").latestOffset(at(a=5, b=20), MAX)
-    world.answer(a=7, b=error("No broker answers at b:1."))
     reader = make("a:1", failOnDataLoss="false")
     assert reader.latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
     assert "Edge b:1 is removed" in caplog.text
 
 
-def test_the_backlog_is_that_of_all_edges(make, world):
-    """S12: `reportLatestOffset` has sums and each edge's own figures."""
-    for host, ready, age in (("a", 3, 10), ("b", 4, 70)):
-        backlog = pb.Backlog(ready=ready, oldest_age_ms=age)
-        world.answer(**{host: advanced(9, incarnation=f"of {host}", backlog=backlog)})
-    reader = make()
-    reader.latestOffset(at(a=5, b=5), MAX)
+def test_each_edge_has_its_place_and_its_share(make, world):
+    """S12, K6: its place and part of the bounds; with messages nowhere a second call waits.
+
+    S11: after Spark's commit a batch is reported to the edges whose place stayed.
+    """
+    backlogs = {"a": pb.Backlog(ready=3, oldest_age_ms=10), "b": pb.Backlog(ready=4)}
+    for tags in ({"a": 5, "b": 20}, {"a": 7, "b": 20}):
+        leased = {
+            host: advanced(tag, (tag, 9), incarnation=f"of {host}", backlog=backlogs[host])
+            for host, tag in tags.items()
+        }
+        world.answer(**leased)
+    reader = make(minMessagesPerTrigger="3", maxBytesPerTrigger="1k")
+    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    for host, start in (("a", 5), ("b", 20)):
+        waits = [(start, False), (start, True)]
+        assert [(tag, wait > 0) for tag, wait in world.starts(host)] == waits
+        asked = world.at(host).asked[0]
+        assert (asked.max_messages, asked.max_bytes, asked.min_messages) == (3, 512, 2)
+    assert spans(reader.partitions(at(a=5, b=20), at(a=7, b=20))) == [("a:1", 5, 7)]
     report = reader.reportLatestOffset()
-    assert (report["ready"], report["oldest_age_ms"], report["v"]) == (7, 70, 1)
+    assert (report["ready"], report["oldest_age_ms"], report["v"]) == (7, 10, 1)
     assert {name: each["ready"] for name, each in report["edges"].items()} == {"a:1": 3, "b:1": 4}
+    world.answer(b=attached(1))
+    reader.commit(at(a=5, b=20))
+    assert (world.planned("a"), world.planned("b")) == ([], [1])
 
 
-def test_errors_name_the_edge(make, world):
-    """S12: an error of one of several edges says which one it is."""
-    world.answer(a=7, b=SessionNotFoundError("Session 's' is gone."))
-    with pytest.raises(SessionNotFoundError, match="Edge b:1: Session 's' is gone"):
+def test_what_waits_for_an_edge(make, world):
+    """S12, K2: one of all to read from, each that a planned batch needs, and all without skip."""
+    world.answer(a=7)
+    world.away("b")
+    with pytest.raises(BrokerUnavailableError, match="No broker answers"):
         make().latestOffset(at(a=5, b=20), MAX)
-
-
-@pytest.mark.parametrize(("start", "rewound"), [({"v": 1}, "ab"), (at(a=5), "")])
-def test_only_a_new_checkpoint_reads_again(make, world, start, rewound):
-    """S14, S12: with `startFrom` each edge rewinds at the opening, an added edge does not."""
+    assert {each.retry_ms for each in world.made} == {60_000}
+    world.away("a", "b")
     world.answer(a=7, b=20)
-    make(session="s", startFrom="3").latestOffset(start, MAX)
-    asked = {host: world.at(host).asked[0] for host in "ab"}
-    assert [host for host in "ab" if asked[host].HasField("rewind")] == list(rewound)
-    assert not rewound or asked["b"].rewind == pb.RewindPoint(batch_id=3)
+    assert make(onEdgeAway="skip").latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    world.away("b")
+    world.answer(b=attached(2, (23, 0)))
+    found = make(onEdgeAway="skip").partitions(at(a=5, b=20), at(a=5, b=23))
+    assert spans(found) == [("b:1", 20, 23)]
+    waited = [(each.endpoint, each.retry_ms) for each in world.waited]
+    assert waited == [("a:1", 60_000), ("b:1", 60_000)]
