@@ -1,5 +1,7 @@
 """The disk space that a broker process keeps, with segments of real size (I6)."""
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -9,8 +11,8 @@ from ackq.client import Admin, Publisher, close_channels
 from ackq.errors import DamagedError
 from tests.eventually import eventually
 from tests.fakes import machine
-from tests.fakes.raw_client import Client, holder, refused_with
-from tests.wire.operations.processes import flip
+from tests.fakes.raw_client import Client, holder, refused_with, restarted
+from tests.wire.operations.processes import flip, run
 
 BODY_BYTES = 1024
 ROWS = 400_000
@@ -81,6 +83,28 @@ def test_a_purge_and_a_sparse_rest_give_the_disk_back(hasty):
     with Client(hasty.endpoint) as raw:
         assert raw.browse("kept")[0] == kept
     assert used(hasty.data_dir) < allowed
+
+
+def test_deliveries_without_acks_leave_nothing_behind(broker):
+    """C10, Q7: blocks that a consumer without acks was reading at a stop are freed at the start."""
+    with Client(broker.endpoint) as raw:
+        raw.declare()
+    for _ in range(3):
+        with restarted(broker) as raw, raw.consume() as channel:
+            for number in range(20):
+                raw.publish(b"%d" % number)
+            channel.subscribe(no_ack=True)
+            eventually("an empty queue", raw.queue, lambda info: not info.ready + info.unacked)
+            # No transport ack, and a cut: the broker keeps the blocks until it notices the cut,
+            # and is stopped before that.
+            channel.call.cancel()
+            raw.declare("noticed")
+            broker.restart()
+    broker.restart()
+    broker.stop()
+    status, text, _ = run("dump", broker.data_dir)
+    assert status == 0
+    assert re.findall(r"^snapshot-.* (\d+) blocks", text, re.MULTILINE) == ["0"]
 
 
 def test_what_has_rotted_is_told_to_its_readers(broker):

@@ -201,9 +201,16 @@ def test_receive_gives_up_in_time(broker, kind):
 def test_receive_from_many_threads_gives_each_message_once(broker):
     """Concurrent receivers get each message exactly once."""
     frames = [fake.numbered(at, at) for at in range(1, 201)]
-    with consuming(broker, *frames) as (_, consumer), ThreadPoolExecutor(4) as pool:
-        got = pool.map(lambda _: int(consumer.receive(SOON_S).body), range(200))
-        assert sorted(got) == list(range(1, 201))
+
+    def receive(_):
+        message = consumer.receive(SOON_S)
+        message.accept()
+        return int(message.body)
+
+    with consuming(broker, *frames) as (it, consumer), ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(receive, range(200)))
+        it.flush(SOON_S)
+    assert sorted(got) == list(range(1, 201))
 
 
 def test_close_wakes_who_waits(broker):
