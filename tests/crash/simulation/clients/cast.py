@@ -103,7 +103,7 @@ class Cast:
         if rng.random() < (0.2 if world.users is None else 0.5):
             # A query takes many steps: now and then it runs without other clients.
             chosen = ["query", rng.choice(kinds[2:])]
-        chosen = self._of_long_life() or chosen
+        chosen = self._choose_long_lived() or chosen
         if self._focus:
             routes, ttl_ms = routes[1:2], 0
         # The rows of a batch are the same only if they are persistent (K2).
@@ -133,7 +133,7 @@ class Cast:
         if extra == "loose":
             self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
 
-    def _of_long_life(self):
+    def _choose_long_lived(self):
         """Kinds of clients for a world that lasts longer than faults come; empty for another."""
         world = self._world
         self._rewound = world.random("rewound").random() < _REWOUND

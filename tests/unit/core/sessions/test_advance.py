@@ -88,9 +88,9 @@ def test_a_proven_incarnation_without_lease_is_replaced_with_a_warning(harness, 
 def test_a_call_names_its_session_and_its_queues(harness, reader, monkeypatch):
     """S9, S10, K1, I6: each refusal names what is too much or missing, and the remedy."""
     monkeypatch.setattr("ackq.limits.MAX_SESSIONS", 1)
-    anew = {"incarnation": "", "start_tag": 5}
+    no_incarnation = {"incarnation": "", "start_tag": 5}
     for error, told, changes in (
-        (errors.InvalidArgumentError, "tag 5 and no incarnation", anew),
+        (errors.InvalidArgumentError, "tag 5 and no incarnation", no_incarnation),
         (errors.CheckpointMismatchError, "session 's'.*names session 'mine'", {"session": "mine"}),
         (errors.QueueNotFoundError, "'gone'", {"queues": ("q", "gone")}),
         (errors.InvalidArgumentError, "names no queue", {"queues": ()}),
