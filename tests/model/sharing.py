@@ -58,13 +58,14 @@ class Sink:
             number = next(calls)
             if attempt.ends is not None and number > attempt.ends:
                 raise Died
-            answer = self.commit(name, stages, run, batch, {"prepare": kind == "prepare", **fields})
+            fields = {"prepare": kind == "prepare", "batch_id": batch, **fields}
+            answer = self.commit(name, stages, run, fields)
             if attempt.ends == number and not attempt.heard:
                 raise Died
             return answer
 
-        def prepare(name, stages, known_as):
-            return called("prepare", name, stages, edges=known_as)
+        def prepare(name, stages, known_as, **fields):
+            return called("prepare", name, stages, edges=known_as, **fields)
 
         def commit_at(name, stages, **fields):
             return called("commit", name, stages, **fields)
@@ -87,13 +88,14 @@ class Sink:
         self.decide(name, c.SealStage(*stage))
         return Stage(*stage)
 
-    def commit(self, name, stages, run, batch, fields):
+    def commit(self, name, stages, run, fields):
         others = tuple(
             c.EdgeStages(each, tuple(c.StageRef(*stage) for stage in named))
             for each, named in fields.pop("others", {}).items()
         )
         named = tuple(c.StageRef(*stage) for stage in stages)
-        command = c.CommitBatch(WRITER, batch, run, "", named, target="q", others=others, **fields)
+        known = {"run_id": run, "execution_id": "", "target": "q"}
+        command = c.CommitBatch(WRITER, stages=named, others=others, **known, **fields)
         reply = self.decide(name, command)
         others = [
             pb.EdgeStages(

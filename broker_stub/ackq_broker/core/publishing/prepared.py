@@ -1,13 +1,14 @@
 """Batches for several edges (K14): stages that wait for the commit at another broker, the home.
 
-Invariant: what is prepared stays until its batch is committed here, or an operator forces its drop.
+Invariants: what is prepared stays until its batch is committed here, or an operator forces its
+drop; of each writer the stages of one batch are prepared at a time.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ackq.errors import BatchChangedError
+from ackq.errors import BatchChangedError, BatchOrderError
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import BatchKey, CommittedBatch, Decision
 from ackq_broker.core.publishing import repetition, writers
@@ -44,6 +45,38 @@ def check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:
         writer=command.writer,
         batch=command.batch_id,
         edges=edges,
+    )
+
+
+def check_alone(state: State, command: commands.CommitBatch) -> None:
+    """Refuses a batch while stages of another one are prepared, whose home may have committed it.
+
+    Raises:
+        BatchChangedError: An earlier batch, which `unfinished` names, is not finished.
+        BatchOrderError: A later batch was prepared.
+    """
+    kept = (state.stages[each] for each in state.stages_of.get(command.writer, ()))
+    others = {each.batch_id for each in kept if each.prepared} - {command.batch_id}
+    if not others:
+        return
+    other = min(others)
+    edges = edges_of(state, BatchKey(command.writer, other))
+    drop = f"`ackq batch drop --force '{command.writer}' {other}` at each edge"
+    if other > command.batch_id:
+        raise BatchOrderError(
+            f"Batch {command.batch_id} of writer '{command.writer}' comes before batch {other},"
+            f" which was prepared for the edges {edges} and is not finished. Write batch {other}"
+            f" again, or drop it: {drop}.",
+            writer=command.writer,
+            batch=command.batch_id,
+        )
+    raise BatchChangedError(
+        f"Batch {other} of writer '{command.writer}' was prepared for the edges {edges} and is not"
+        f" finished: its home may have committed it. Write it again before batch"
+        f" {command.batch_id}. If its home is lost, drop it with its rows: {drop}.",
+        writer=command.writer,
+        batch=command.batch_id,
+        unfinished=other,
     )
 
 

@@ -267,6 +267,7 @@ def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> De
         return repetition.decide(writer, command, stale)
     if not command.finish:
         prepared.check_edges(writer, command)
+        prepared.check_alone(state, command)
     if command.prepare and not command.edges:
         return prepared.look(writer, command)
     named = _named_stages(state, command)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ackq import client
-from ackq.errors import BatchChangedError, InvalidArgumentError
+from ackq.errors import BatchChangedError, BatchOrderError, InvalidArgumentError
 from ackq.wire.answers import copied
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ackq.spark.sink.rows import RoutedBatch
     from ackq.v1.publishing_pb2 import CommitBatchResponse, PrepareBatchResponse
 
-    # Calls one edge, by endpoint and stages, for the batch: with the edges, or further fields.
-    Prepare = Callable[[str, Sequence[Stage], str], PrepareBatchResponse]
+    # Calls one edge, by endpoint and stages, for the batch or that of the field `batch_id`.
+    Prepare = Callable[..., PrepareBatchResponse]
     Commit = Callable[..., CommitBatchResponse]
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ def _owners(column: pa.Array, edges: int) -> npt.NDArray[np.int64]:
 
 def commit(
     writer: str, stages: Mapping[str, Sequence[Stage]], prepare: Prepare, commit_at: Commit
-) -> CommitBatchResponse | None:
+) -> CommitBatchResponse:
     """Makes a batch visible at all edges, once, whatever ended an earlier attempt.
 
     Args:
@@ -81,12 +81,33 @@ def commit(
         commit_at: Calls `commit_batch`.
 
     Returns:
-        The answer of the home; None if the batch was committed for other edges before.
+        The answer of the home, also where the batch was committed for other edges before.
 
     Raises:
-        BatchChangedError: The batch was prepared for other edges and not finished.
+        BatchChangedError: The batch was prepared for other edges and not finished, or was committed
+            as another one (K3).
         AckqError: As `ackq.client.commit_batch`; committing again is safe.
     """
+    try:
+        return _commit(writer, stages, prepare, commit_at)
+    except BatchChangedError as error:
+        if "unfinished" not in error.fields:
+            raise
+        earlier = int(error.fields["unfinished"])
+        edges = _edges_of(earlier, stages, prepare)
+        if not edges:
+            raise
+        try:
+            _finish_earlier(home_of(writer, edges), edges, partial(commit_at, batch_id=earlier))
+        except BatchOrderError:
+            raise error from None  # its home has committed a later batch: an operator decides
+    return commit(writer, stages, prepare, commit_at)
+
+
+def _commit(
+    writer: str, stages: Mapping[str, Sequence[Stage]], prepare: Prepare, commit_at: Commit
+) -> CommitBatchResponse:
+    """As `commit`, for a batch without an earlier one that is prepared at its edges."""
     edges = ",".join(sorted(stages)) if len(stages) > 1 else ""
     home = home_of(writer, ",".join(stages))
     others = {name: named for name, named in stages.items() if name != home}
@@ -94,16 +115,16 @@ def commit(
         names = list(stages)
         looks = _each(names, lambda name: prepare(name, (), ""))
         _check_distinct(names, looks)
-        for known in looks:
+        for name, known in zip(names, looks, strict=True):
             if known.edges != edges and (known.committed or known.edges):
-                if known.edges:  # else committed at one broker, before there were several
-                    _finish_older(writer, known.edges, prepare, commit_at)
-                return None
+                # Without edges it was committed at one broker, before there were several.
+                older_home = home_of(writer, known.edges) if known.edges else name
+                return _finish_older(older_home, known.edges, stages, prepare, commit_at)
         _each(others, lambda name: prepare(name, others[name], edges))
     answer = commit_at(home, stages[home], edges=edges, others=others)
     if answer.edges not in ("", edges):
-        _finish_older(writer, answer.edges, prepare, commit_at)
-        return None
+        older_home = home_of(writer, answer.edges)
+        return _finish_older(older_home, answer.edges, stages, prepare, commit_at)
     _finish(answer, commit_at)
     return answer
 
@@ -126,21 +147,50 @@ def _check_distinct(names: Sequence[str], looks: Sequence[PrepareBatchResponse])
             )
 
 
-def _finish_older(writer: str, edges: str, prepare: Prepare, commit_at: Commit) -> None:
+def _finish_older(
+    home: str,
+    edges: str,
+    stages: Mapping[str, Sequence[Stage]],
+    prepare: Prepare,
+    commit_at: Commit,
+) -> CommitBatchResponse:
     """Finishes a batch that was prepared or committed for other edges, if their home has it."""
-    known = prepare(home_of(writer, edges), (), "")
-    if not known.committed:
+    if not prepare(home, (), "").committed:
         raise BatchChangedError(
             f"The batch was prepared for the edges {edges}, and not committed for the edges that"
             " the option 'endpoint' names now. Run it with the previous edges:"
             f" .option('endpoint', '{edges}'). The next batch may have others.",
-            writer=writer,
             edges=edges,
         )
+    # The home compares the rows of all edges with those that it has recorded (K3).
+    staged = [stage for named in stages.values() for stage in named]
+    known = commit_at(home, staged, edges=edges)
     _finish(known, commit_at)
+    return known
 
 
-def _finish(known: CommitBatchResponse | PrepareBatchResponse, commit_at: Commit) -> None:
+def _edges_of(batch_id: int, names: Iterable[str], prepare: Prepare) -> str:
+    """The edges for which a batch is prepared at one of those named; "" if at none."""
+    for name in names:
+        try:
+            known = prepare(name, (), "", batch_id=batch_id)
+        except (BatchOrderError, BatchChangedError):
+            continue  # this edge has a later batch
+        if known.edges:
+            return known.edges
+    return ""
+
+
+def _finish_earlier(home: str, edges: str, commit_at: Commit) -> None:
+    """Finishes an earlier batch, whose driver ended, as its home has it.
+
+    A home that has not committed it records it without rows, so that nobody commits it later.
+    """
+    others: dict[str, Sequence[Stage]] = {name: () for name in edges.split(",") if name != home}
+    _finish(commit_at(home, (), edges=edges, others=others, keep_changed=True), commit_at)
+
+
+def _finish(known: CommitBatchResponse, commit_at: Commit) -> None:
     """Makes the stages visible that the home has recorded for the other edges."""
     stages = {
         each.endpoint: [copied(client.Stage, stage) for stage in each.stages]

@@ -115,24 +115,22 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Mapping[str, Sequen
     own: dict[str, Any] = {"writer": batch.writer, "batch_id": batch.batch_id}
     own |= {"run_id": batch.run_id, "single": batch.single, "target": target(options)}
 
-    def prepare(name: str, named: Sequence[Stage], known_as: str) -> PrepareBatchResponse:
-        return client.prepare_batch(options.at(name), stages=named, edges=known_as, **own)
+    def prepare(
+        name: str, named: Sequence[Stage], known_as: str, **fields: Any
+    ) -> PrepareBatchResponse:
+        known = {**own, **fields}
+        return client.prepare_batch(options.at(name), stages=named, edges=known_as, **known)
 
     def commit_at(name: str, named: Sequence[Stage], **fields: Any) -> CommitBatchResponse:
         # Only the commit itself, at the home, belongs to one write of a version (K12).
-        execution_id = "" if fields.get("finish") else batch.execution_id
-        return client.commit_batch(
-            options.at(name),
-            stages=named,
-            execution_id=execution_id,
-            keep_changed=options.keep_changed,
-            **own,
-            **fields,
-        )
+        other = fields.get("finish") or "batch_id" in fields
+        known: dict[str, Any] = {"execution_id": "" if other else batch.execution_id}
+        known |= {"keep_changed": options.keep_changed, **own, **fields}
+        return client.commit_batch(options.at(name), stages=named, **known)
 
     at = {name: stages.get(name, ()) for name in options.endpoints}
     answer = edges.commit(batch.writer, at, prepare, commit_at)
-    if answer is not None and answer.repeated:
+    if answer.repeated:
         rows = sum(stage.rows for named in stages.values() for stage in named)
         _warn_of_repetition(options, batch, rows, answer)
 

@@ -186,7 +186,24 @@ def test_a_batch_prepared_for_other_edges_is_not_committed(harness):
         error = refused(errors.BatchChangedError, told, harness.commit, "w", 1, new, **fields)
         assert error.fields["edges"] == EDGES
     assert harness.commit("w", 1, prepare=True) == c.CommittedBatch(0, False, edges=EDGES)
-    assert harness.commit("w", 2, harness.stage("w", 2, ["q"], name="next")).rows == 1
+
+
+def test_one_batch_is_prepared_at_a_time(harness):
+    """K14: its home may have committed it, so a later one waits for its end.
+
+    Without rows here nothing can be lost: then a later one is prepared in its place.
+    """
+    prepared(harness)
+    for fields in ({}, {"edges": EDGES}, {"prepare": True}, {"prepare": True, "edges": EDGES}):
+        told = f"Batch 1 .* {EDGES} and is not finished: .* --force 'w' 1"
+        error = refused(errors.BatchChangedError, told, harness.commit, "w", 2, **fields)
+        assert error.fields["unfinished"] == "1"
+        told = "Batch 0 of .* comes before batch 1"
+        refused(errors.BatchOrderError, told, harness.commit, "w", 0, **fields)
+    harness.do(c.DropBatch(c.BatchKey("w", 1), force=True))
+    for batch in (2, 3):
+        harness.commit("w", batch, prepare=True, edges=EDGES)
+    assert harness.commit("w", 4) == c.CommittedBatch(0, False)
 
 
 def test_a_dropped_stage_is_passed_over_by_keep(harness):
