@@ -316,7 +316,7 @@ def publishable(batch: pa.RecordBatch, *, routing_key: str = "") -> pa.RecordBat
         if name != "body" and column.null_count == len(column):
             continue
         column = _conform(name, column, columns.STORED[name][1])
-        _check_text(name, column)
+        check_text(name, column)
         if name == "headers" and column.null_count:
             column = pc.coalesce(column, empty_maps(1)[0])
         elif name == "routing_key":
@@ -396,10 +396,14 @@ def _conform(name: str, column: pa.Array, expected: pa.DataType) -> pa.Array:
     )
 
 
-def _check_text(name: str, column: pa.Array) -> None:
+def check_text(name: str, column: pa.Array) -> None:
     """Raises InvalidArgumentError for text that is not UTF-8; names the column and the first row.
 
     Spark makes such text by casting bytes to strings. The broker would refuse its whole frame.
+
+    Args:
+        name: The column's name, as the caller knows it.
+        column: Text, headers, or a column of another type, which passes.
     """
     if name == "headers":
         first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from ackq import client, limits
+from ackq.client.blocks.encoding import check_text
 from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.spark.options import values
 from ackq.spark.options.options import APPLIES_TO, SettleOptions
@@ -159,11 +160,12 @@ def by_edge(
 
     Raises:
         SchemaError: A row has no edge.
-        InvalidArgumentError: The endpoint of a row is none of the query's.
+        InvalidArgumentError: The endpoint of a row is none of the query's, or not UTF-8.
     """
     found: dict[str, list[pa.RecordBatch]] = {name: [] for name in endpoints}
     for batch in rows:
         names = batch.column(EDGE).cast(pa.string())
+        check_text(EDGE, names)
         for name in names.unique().to_pylist():
             if name is None:
                 raise SchemaError(

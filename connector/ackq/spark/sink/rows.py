@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StringType
 
+from ackq.client.blocks.encoding import check_text
 from ackq.errors import InvalidArgumentError, SchemaError, UnsupportedError
 from ackq.spark.options.options import SinkOptions
 from ackq.spark.schema import ROUTING, check_write
@@ -134,6 +135,7 @@ class RowMapping:
 
         Raises:
             SchemaError: A row has no body, or no value in the column of its queue or exchange.
+            InvalidArgumentError: The name of a queue or exchange is not UTF-8 (P8).
             UnsupportedError: Spark gives rows in place of batches (K13).
         """
         if not isinstance(rows, pa.RecordBatch):
@@ -170,9 +172,11 @@ class RowMapping:
 
 def _address(rows: pa.RecordBatch, name: str) -> pa.Array:
     """A routing column, checked to have a value in every row."""
-    return _required(
+    column = _required(
         rows, name, f"such a row has no destination. Fill it, or set the option '{name}'"
     )
+    check_text(name, column)
+    return column
 
 
 def _required(rows: pa.RecordBatch, name: str, remedy: str) -> pa.Array:

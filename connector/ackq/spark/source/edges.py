@@ -53,6 +53,7 @@ class Edges:
         self._connect = connect
         self._find = find
         self._names = options.endpoints
+        self._skips = options.skip_away
         self._horizons: dict[str, int] | None = None
         # Places of edges in planned batches without rows of them, and the number of batches.
         self._unreported: dict[str, tuple[Offset, int]] = {}
@@ -79,12 +80,16 @@ class Edges:
 
         Raises:
             CheckpointMismatchError: An edge that is no longer named has messages.
-            BrokerUnavailableError: An edge does not answer; with `onEdgeAway=skip`, none does.
+            BrokerUnavailableError: An edge does not answer; with `onEdgeAway=skip`, none does, or
+                one at an opening with `startFrom`.
             AckqError: As `SessionDriver.advance`.
         """
         if not start.is_opening:
             # An edge that joins a checkpoint reads its queue.
             self._options = replace(self._options, start_from=None)
+        self._skips = self._options.skip_away and self._options.start_from is None
+        if self._options.skip_away and not self._skips:
+            self._await_all()
         places = dict(start.places)
         self._remove(places)
         ends = places
@@ -145,6 +150,13 @@ class Edges:
 
         return self._each([name for name in horizons if name not in self._unreported], advance)
 
+    def _await_all(self) -> None:
+        """Waits for each edge: what one has retained is read again with its opening alone (S14)."""
+        for name in self._names:
+            connections.wait_ready(self._options.at(name))
+        if self._horizons is not None and len(self._horizons) < len(self._names):
+            self.bound()
+
     def _report(self) -> None:
         """Reports planned batches; an edge that is skipped stays unreported and leases nothing."""
 
@@ -174,7 +186,7 @@ class Edges:
         }
         errors = {name: error for name, each in futures.items() if (error := each.exception())}
         for error in errors.values():
-            if not (self._options.skip_away and isinstance(error, BrokerUnavailableError)):
+            if not (self._skips and isinstance(error, BrokerUnavailableError)):
                 raise error
         for name, error in errors.items():
             if name not in self.away:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ackq import client
@@ -124,6 +124,9 @@ class SessionDriver:
             UnreadLeaseError: No task has read the batch, and `unreadBatch` is not "accept".
             AckqError: The broker refuses otherwise; BrokerUnavailableError if it does not answer.
         """
+        if not start.is_opening:
+            # With a checkpoint `startFrom` has no effect, also if its session is lost (K15).
+            self._options = replace(self._options, start_from=None)
         self._check(start)
         self._check_queues(start)
         try:

@@ -146,6 +146,9 @@ def test_rows_are_settled_at_their_edges(client, runs_as):
         wrong = pa.record_batch({"delivery_tag": [1], "edge": pa.array([edge], pa.string())})
         with pytest.raises(error, match="Column 'edge' is"):
             several.write(iter([wrong]))
+    no_text = pa.StringArray.from_buffers(1, *pa.array([b"\xff"]).buffers()[1:])
+    with pytest.raises(errors.InvalidArgumentError, match=r"'edge' has text .* not UTF-8"):
+        several.write(iter([pa.record_batch({"delivery_tag": [1], "edge": no_text})]))
     with pytest.raises(errors.SchemaError, match="'edge' is missing"):
         AckqSettlementWriter(parsed, SCHEMA, client)
     with pytest.raises(errors.SchemaError, match="'edge' has no effect"):

@@ -79,6 +79,15 @@ def test_row_without_address_or_body(given, name, values, said):
     assert caught.value.fields["column"] == name
 
 
+@pytest.mark.parametrize("name", ["queue", "exchange"])
+def test_an_address_that_is_no_text(name):
+    """P8: refused with the column as the user knows it, and the row."""
+    bad = pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"]).buffers()[1:])
+    mapping = RowMapping.plan(SinkOptions((HERE,)), of("body", name))
+    with pytest.raises(InvalidArgumentError, match=f"'{name}' has text .* not UTF-8 in row 1"):
+        list(mapping.messages(batch(body=[b"1", b"2"], **{name: bad})))
+
+
 def test_rows_in_place_of_a_batch():
     """K13: a Spark that passes rows instead of Arrow batches is refused with the remedy."""
     plan = RowMapping(("body",), Routing("", None, "q"), None)

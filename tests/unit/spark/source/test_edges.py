@@ -176,6 +176,32 @@ def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     assert "Edge b:1 is removed" in caplog.text
 
 
+def test_an_opening_that_reads_again_waits_for_all_edges(make, world):
+    """S12, K15: what an edge has retained is read again with its opening alone, so none is skipped.
+
+    With `availableNow`, too, whose bound was taken while an edge was away.
+    """
+    given = {"session": "s", "startFrom": "earliest", "onEdgeAway": "skip"}
+    world.away("b")
+    world.answer(a=0)
+    with pytest.raises(BrokerUnavailableError, match="No broker answers"):
+        make(**given).latestOffset({"v": 1}, MAX)
+    assert [each.endpoint for each in world.waited] == ["a:1", "b:1"]
+    reader = make(**given)
+    answers = iter([BrokerUnavailableError("away"), 77, 77])
+
+    def horizon():
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    world.at("b").horizon = horizon
+    reader.prepareForTriggerAvailableNow()
+    world.answer(a=0, b=0)
+    assert reader.latestOffset({"v": 1}, MAX) == at(a=0, b=0)
+    assert world.at("b").asked[-1].HasField("rewind")
+
+
 def test_each_edge_has_its_place_and_its_share(make, world):
     """S12, K6: its place and part of the bounds; with messages nowhere a second call waits.
 

@@ -204,6 +204,15 @@ def test_lost_session_reopens(make, caplog, lost):
     assert reader.latestOffset(at(0, "i2"), MAX) == at(5, "i2")
 
 
+def test_a_session_that_is_opened_again_is_not_rewound(make, session):
+    """K15: with a checkpoint `startFrom` has no effect, in the first process of a query, too."""
+    given = {"session": "s", "startFrom": "earliest", "failOnDataLoss": "false"}
+    gone = errors.SessionNotFoundError("Session 's' is gone.")
+    reader = make(advanced(0), gone, advanced(0, incarnation="i2"), **given)
+    assert polled(reader, START, at(0)) == [at(0), at(0, "i2")]
+    assert [each.HasField("rewind") for each in session.asked] == [True, False, False]
+
+
 def test_warnings_of_the_broker_are_logged(make, caplog):
     """S9, S10: those of an opening and of a replay's attach; other sessions are told once."""
     told = {"other_sessions": ["t"], "warnings": ["One holds your messages."]}
