@@ -299,10 +299,22 @@ class AsyncConsumer(ConsumerBase):
                     called = callback(message)
                     if inspect.isawaitable(called):
                         await called
-                except Exception as error:  # noqa: BLE001 - what an application raises is its own
+                except (Exception, asyncio.CancelledError) as error:
+                    if _is_cancelled(error):
+                        raise
                     settle_raised(receiver, message, error)
                 else:
                     settle_returned(receiver, message)
         except AckqError:
             if not receiver.ended:
                 raise
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether the running task was cancelled.
+
+    False: what a callback awaited was cancelled by another part of the program, or `error` is
+    another exception.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

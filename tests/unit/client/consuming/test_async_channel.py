@@ -41,8 +41,12 @@ async def test_a_cancelled_receive_loses_no_message(broker):
         assert (await consumer.receive()).body == b"1"
 
 
-async def test_a_callback_is_awaited(broker, caplog):
-    """C10: a message is accepted after its callback, requeued if that raises; logged once."""
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+async def test_a_callback_is_awaited(broker, caplog, error):
+    """C10: a message is accepted after its callback, requeued if that raises; logged once.
+
+    Also if what the callback awaits was cancelled.
+    """
     broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
     bodies = []
     done = asyncio.Event()
@@ -53,10 +57,11 @@ async def test_a_callback_is_awaited(broker, caplog):
         if message.body == b"3":
             done.set()
         if message.body == b"2":
-            raise ValueError
+            raise error
 
-    async with consuming(broker, call_back, outcomes=["failed"]) as (it, _):
-        await done.wait()
+    async with consuming(broker, call_back, outcomes=["failed"]) as (it, consumer):
+        wanted = asyncio.create_task(done.wait())
+        await asyncio.wait([wanted, consumer.task], return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
         await it.flush()
     assert bodies == [b"1", b"2", b"3"]
