@@ -133,7 +133,8 @@ class AsyncChannel(ChannelBase):
     async def close(self, timeout_s: float | None = None) -> None:
         """Closes the channel, like `Channel.close`, but cancels running callbacks.
 
-        The message of a cancelled callback is redelivered.
+        The message of a cancelled callback is redelivered. If the call itself is cancelled, the
+        channel ends nevertheless.
         """
         if self._stream.inherited:
             return
@@ -147,9 +148,11 @@ class AsyncChannel(ChannelBase):
             return
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stream.finish()
         try:
+            try:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+            finally:
+                self._stream.finish()
             await self._until(lambda: self._stream.finished, timeout_s)
         finally:
             failure = await in_thread(self._stream.end)

@@ -209,7 +209,8 @@ class Channel(ChannelBase):
     def close(self, timeout_s: float | None = None) -> None:
         """Ends the channel and its threads. Waits for running callbacks and for settlements.
 
-        Unsettled messages are redelivered (C12). Idempotent; does nothing in a forked process.
+        Unsettled messages are redelivered (C12). If the call is interrupted, as by Ctrl-C, the
+        channel ends without waiting. Idempotent; does nothing in a forked process.
 
         Args:
             timeout_s: Maximum wait in seconds; None waits without limit.
@@ -224,8 +225,27 @@ class Channel(ChannelBase):
             return
         self._refuse_own_threads()
         self._finalizer.detach()
-        if not self._stream.begin_close():
+        try:
+            failure = self._close(timeout_s) if self._stream.begin_close() else None
+        except BaseException:  # for instance a KeyboardInterrupt
+            self._stream.abandon()
+            raise
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Closes the channel; after an exception with a short timeout."""
+        if kind is None:
+            self.close()
             return
+        with suppress(AckqError):  # the exception that is being raised matters more
+            self.close(limits.HEARTBEAT_SEND_MS / 1000)
+
+    def _close(self, timeout_s: float | None) -> AckqError | None:
+        """Waits for callbacks and settlements, and ends the stream; returns what `close` raises."""
         deadline = Deadline(timeout_s)
         timed_out: AckqError | None = None
         for callback_thread in self._callback_threads:
@@ -239,20 +259,8 @@ class Channel(ChannelBase):
         with answered:
             if not self._wait(answered, lambda: self._stream.finished, deadline.left_s):
                 timed_out = timed_out or self._settlements_unanswered(timeout_s)
-        failure = self._stream.end() or timed_out
-        if failure is not None:
-            raise timed_out or failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes the channel; after an exception with a short timeout."""
-        if kind is None:
-            self.close()
-            return
-        with suppress(AckqError):  # the exception that is being raised matters more
-            self.close(limits.HEARTBEAT_SEND_MS / 1000)
+        failure = self._stream.end()
+        return timed_out or failure
 
     def _refuse_own_threads(self) -> None:
         self._stream.refuse_own_thread()

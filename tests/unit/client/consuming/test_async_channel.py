@@ -69,6 +69,31 @@ async def test_a_callback_is_awaited(broker, caplog, error):
     assert [each.levelno for each in logged(caplog)] == [logging.ERROR]
 
 
+async def test_a_cancelled_close_ends_the_channel(broker):
+    """C12: a close that is cancelled while a callback cleans up leaves no thread and no stream."""
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+    running, cleaning, cleaned = (asyncio.Event() for _ in range(3))
+
+    async def call_back(_):
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+
+    it = AsyncChannel(broker.endpoint)
+    await it.consume("orders", call_back)
+    await running.wait()
+    closing = asyncio.create_task(it.close())
+    await cleaning.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert client_threads() == []
+    await it.close()
+
+
 async def test_why_a_callbacks_consumer_ended_is_in_its_task(broker):
     """Awaiting the consumer's task raises the reason of its end: the queue was deleted."""
     reason = errors.QueueNotFoundError("The queue 'orders' was deleted.")

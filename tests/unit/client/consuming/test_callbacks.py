@@ -7,9 +7,17 @@ import threading
 import pytest
 
 from ackq import errors
+from ackq.client.consuming.callbacks import CallbackThread
 from tests.fakes import scripted_channel as fake
 from tests.unit.client.consuming.scripts import channel, outcomes, react, serve, settles
-from tests.unit.client.threads import SOON_S, client_threads, logged, refusals, refuse_threads
+from tests.unit.client.threads import (
+    SOON_S,
+    client_threads,
+    logged,
+    no_threads_are_left,
+    refusals,
+    refuse_threads,
+)
 
 
 class Calls:
@@ -131,6 +139,27 @@ def test_close_does_not_wait_for_ever(broker):
     calls.go_on.set()
     assert consumer.join(SOON_S)
     assert outcomes(broker) == []
+
+
+def test_an_interrupted_close_ends_the_channel(broker, monkeypatch):
+    """C12: Ctrl-C while `close` waits for a callback leaves no stream that keeps messages."""
+    calls = Calls(held=True)
+    broker.consuming.scripts.append(serve(fake.numbered(1, 3)))
+    it = channel(broker)
+    it.consume("orders", calls)
+    assert calls.running.wait(SOON_S)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CallbackThread, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            it.close()
+    it.close()
+    calls.go_on.set()
+    no_threads_are_left()
+    assert calls.bodies == [b"1"]
 
 
 def test_a_callback_may_close_its_consumer(broker):
