@@ -7,8 +7,10 @@ without a new connection. An open stream keeps the token that it began with.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -147,6 +149,12 @@ class BearerToken(  # the stubs have type arguments, the classes have none
         return signed  # type: ignore[no-any-return]
 
 
+@cache
+def _token_file(pid: int, path: str) -> TokenFile:  # noqa: ARG001 - a fork has locks of its own
+    """The token file of this process: a new channel still has the last good token (A9)."""
+    return TokenFile(path)
+
+
 def authorized(channel: grpc.Channel, security: Security) -> grpc.Channel:
     """A channel whose calls carry the token of `security`; without a token, the given channel.
 
@@ -154,7 +162,7 @@ def authorized(channel: grpc.Channel, security: Security) -> grpc.Channel:
         InvalidArgumentError: The token file cannot be read, or holds no token.
     """
     if security.token_file:
-        file = TokenFile(security.token_file)
+        file = _token_file(os.getpid(), security.token_file)
         file.read()  # a bad file is reported at once
         return grpc.intercept_channel(channel, BearerToken(file.read))
     if security.token:

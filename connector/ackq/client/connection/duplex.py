@@ -19,7 +19,7 @@ import grpc
 from ackq import limits
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.broker import Broker
-from ackq.client.connection.grpc_channels import forget_channel, grpc_channel
+from ackq.client.connection.grpc_channels import grpc_channel, replace_channel
 from ackq.errors import AckqError, ClosedError, InternalError
 
 _log = logging.getLogger(__name__)
@@ -294,7 +294,8 @@ class DuplexStream(ABC, Generic[S, Q, A]):
 
         gRPC notices that only by its pings; until then each call would fail the same way.
         """
-        forget_channel(self._broker, self._channel)
+        assert self._channel is not None, "a call was made"
+        replace_channel(self._broker, self._channel)
 
     # --- gRPC's sending thread ---
 

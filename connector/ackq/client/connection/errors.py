@@ -102,9 +102,9 @@ def _refusal(broker: Broker) -> AckqError | None:
     from ackq.client.connection import handshake  # noqa: PLC0415 - ssl, which few processes need
 
     try:
-        found: AckqError | None = handshake.refusal(broker.endpoint, broker.security)
-    except InvalidArgumentError as error:  # a certificate file that was deleted meanwhile
-        found = error
+        found = handshake.refusal(broker.endpoint, broker.security)
+    except InvalidArgumentError:  # files that are being replaced: `grpc_channel` logs that (A9)
+        return None
     if found is not None:
         forget_channel(broker)  # it would try to connect five times a second, for ever
     return found

@@ -7,6 +7,7 @@ daemon forks before user code runs, so there the child's channel is also the fir
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from pathlib import Path
@@ -20,6 +21,7 @@ from ackq.client.connection.broker import Broker
 from ackq.client.connection.security import Security, is_local
 from ackq.errors import InvalidArgumentError
 
+_log: Final = logging.getLogger(__name__)
 # Calls that gRPC may repeat by itself. Readers and writers limit their own retries (`retry`). Calls
 # that delete, purge or release answer with the number removed: a silent second run would answer 0,
 # so the caller gets the error instead.
@@ -84,10 +86,13 @@ _LARGEST_PORT: Final = 65_535
 
 
 class _Made(NamedTuple):
-    """A channel, and the state of its certificate files when it was made."""
+    """A channel, and the state of its certificate files when they were last read.
+
+    None in place of a state: the channel is replaced at the next use.
+    """
 
     channel: grpc.Channel
-    files: tuple[tuple[int, int], ...]
+    files: tuple[tuple[int, int], ...] | None
 
 
 _channels: dict[tuple[int, str, Security], _Made] = {}
@@ -107,15 +112,17 @@ def grpc_channel(endpoint: str | Broker, security: Security | None = None) -> gr
     """The channel of this process to an endpoint; made on first use, then shared.
 
     It connects on the first call. When a certificate file has changed, a new channel is made; calls
-    on the previous one go on.
+    on the previous one go on. While the changed files cannot be used, as between the renames of
+    certificate and key, the previous channel stays in use (A9).
 
     Args:
         endpoint: `host:port`, `unix:path`, or a `Broker`.
         security: Transport security and token; None: plain text and no token, or the broker's.
 
     Raises:
-        InvalidArgumentError: The endpoint is not host:port, a certificate or token file cannot be
-            read, or the token would go to another machine in plain text.
+        InvalidArgumentError: The endpoint is not host:port, the token would go to another machine
+            in plain text, or there is no channel yet and a certificate or token file cannot be
+            used.
     """
     broker = Broker.of(endpoint, security)
     _check_endpoint(broker.endpoint)
@@ -125,22 +132,28 @@ def grpc_channel(endpoint: str | Broker, security: Security | None = None) -> gr
     with _lock:
         made = _channels.get(key)
         if made is None or made.files != files:
-            made = _channels[key] = _Made(_connect(broker.endpoint, security), files)
+            channel = _connect(broker.endpoint, security, made and made.channel)
+            made = _channels[key] = _Made(channel, files)
         return made.channel
 
 
-def forget_channel(broker: Broker, channel: grpc.Channel | None = None) -> None:
-    """Makes the next use of this broker open a new channel; calls on the present one go on.
+def forget_channel(broker: Broker) -> None:
+    """Makes the next use of this broker open a new channel; calls on the present one go on."""
+    with _lock:
+        _channels.pop((os.getpid(), broker.endpoint, broker.security), None)
 
-    Args:
-        broker: As in `grpc_channel`.
-        channel: Forget only this channel, not one that another user has made since; None: any.
+
+def replace_channel(broker: Broker, channel: grpc.Channel) -> None:
+    """Makes the next use of this broker open a new channel, as the connection seems to lose bytes.
+
+    The channel stays in use while certificate files cannot be used (A9), and is not replaced if
+    that was done before.
     """
     key = (os.getpid(), broker.endpoint, broker.security)
     with _lock:
         made = _channels.get(key)
-        if made is not None and channel in (None, made.channel):
-            del _channels[key]
+        if made is not None and made.channel is channel:
+            _channels[key] = _Made(channel, None)
 
 
 def close_channels() -> None:
@@ -191,9 +204,16 @@ def _files(security: Security) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _connect(endpoint: str, security: Security) -> grpc.Channel:
+def _connect(endpoint: str, security: Security, present: grpc.Channel | None) -> grpc.Channel:
+    """A new channel; the present one, if any, while files cannot be used."""
     security.check_endpoint(endpoint)
-    return authorized(_transport(endpoint, security), security)
+    try:
+        return authorized(_transport(endpoint, security), security)
+    except (InvalidArgumentError, OSError) as error:
+        if present is None:
+            raise
+        _log.warning("The connection to %s is not renewed: %s", endpoint, error)
+        return present
 
 
 def _transport(endpoint: str, security: Security) -> grpc.Channel:

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from ackq.client import Security, close_channels, grpc_channel
+from ackq.client import Broker, Security, close_channels, grpc_channel
 from ackq.client.connection.authorization import TokenFile
+from ackq.client.connection.grpc_channels import replace_channel
 from ackq.errors import InvalidArgumentError
 
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -102,6 +103,20 @@ def test_a_file_in_mid_rotation_leaves_the_last_token(tmp_path, caplog):
     assert token.read() == "two"
     assert "is empty; its previous token stays in use" in caplog.text
     assert "'one'" not in caplog.text
+
+
+def test_a_new_channel_has_the_last_token(told, tmp_path):
+    """A9: a stream that changes connection while the token file is empty goes on."""
+    endpoint, sent = told
+    file = tmp_path / "token"
+    file.write_text("one")
+    broker = Broker(endpoint, Security(token_file=str(file)))
+    channel = grpc_channel(broker)
+    replace_channel(broker, channel)
+    file.write_text("")
+    assert grpc_channel(broker) is not channel
+    call(grpc_channel(broker), "unary_unary")
+    assert sent == ["Bearer one"]
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [(0o644, 1), (0o640, 0)])

@@ -1,10 +1,16 @@
 """gRPC channels: shared by the process, with checked endpoints and certificates."""
 
+import shutil
+
+import grpc
 import pytest
 
 from ackq import errors
-from ackq.client import close_channels, grpc_channel
-from tests.unit.client.threads import run_program
+from ackq.client import Broker, Security, close_channels, grpc_channel
+from ackq.client.connection.errors import from_rpc
+from ackq.client.connection.grpc_channels import replace_channel
+from tests.fakes.certificates import Authority
+from tests.unit.client.threads import logged, run_program
 
 
 def test_fork_makes_its_own_channel(broker):
@@ -46,3 +52,44 @@ def test_endpoint_is_host_and_port(endpoint, problem):
 def test_endpoint_may_have_another_form(endpoint):
     grpc_channel(endpoint)
     close_channels()
+
+
+class _Unconnected(grpc.RpcError):
+    """The failure of a call that reached no broker."""
+
+    def trailing_metadata(self):
+        return ()
+
+    def code(self):
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self):
+        return "failed to connect to all addresses"
+
+
+def test_a_certificate_that_is_renewed(tmp_path, caplog):
+    """A9: files that do not fit, as between two renames, change nothing and are logged once."""
+    authority = Authority(tmp_path / "ca")
+    first, second = authority.issue("me"), authority.issue("me")
+    cert, key = tmp_path / "cert", tmp_path / "key"
+
+    def rename(source, target):
+        shutil.copy(source, tmp_path / "new").rename(target)
+
+    rename(first.cert, cert)
+    rename(first.key, key)
+    broker = Broker("127.0.0.1:1", Security(tls=True, cert=str(cert), key=str(key)))
+    channel = grpc_channel(broker)
+    rename(second.cert, cert)
+    assert [grpc_channel(broker), grpc_channel(broker)] == [channel, channel]
+    (record,) = logged(caplog)
+    assert "is not the key of the certificate" in record.getMessage()
+    replace_channel(broker, channel)
+    assert grpc_channel(broker) is channel
+    assert isinstance(from_rpc(_Unconnected(), broker), errors.BrokerUnavailableError)
+    rename(second.key, key)
+    assert grpc_channel(broker) is not channel
+    close_channels()
+    rename(first.cert, cert)
+    with pytest.raises(errors.InvalidArgumentError, match="is not the key of the certificate"):
+        grpc_channel(broker)
