@@ -40,6 +40,12 @@ def test_call_the_server_does_not_have(admin):
         admin.info()
 
 
+def test_a_timeout_of_centuries(broker):
+    """A timeout that ends after gRPC's last date is none that is over."""
+    broker.admin.queues["q"] = admin_pb2.QueueInfo(queue="q")
+    assert Admin(broker.endpoint, timeout_s=999_999 * 86_400.0).queue("q").queue == "q"
+
+
 def writers(*names, more=False):
     found = [publishing_pb2.WriterInfo(writer=name) for name in names]
     return publishing_pb2.ListWritersResponse(writers=found, more=more)

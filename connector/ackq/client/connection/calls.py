@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -31,6 +31,9 @@ REQUEST_TIMEOUT_S = limits.REQUEST_TIMEOUT_MS / 1000
 _UNHEARD_S = limits.HEARTBEAT_SEND_MS / 1000
 Deliveries = frame.Frame[messages_pb2.DeliveryRuns]
 
+# gRPC counts a deadline in nanoseconds since 1970 in 64 bits: one after the year 2262 has passed.
+_LONGEST_S: Final = 365 * 86_400.0
+
 
 class AnswerStream(Protocol[T_co]):
     """A streaming call in progress."""
@@ -52,6 +55,11 @@ class AnswerStream(Protocol[T_co]):
         ...
 
 
+def bounded(timeout_s: float) -> float:
+    """A timeout for gRPC, in seconds: a longer one than a year is a year."""
+    return min(timeout_s, _LONGEST_S)
+
+
 def unary(
     channel: grpc.Channel,
     method: str,
@@ -65,7 +73,7 @@ def unary(
         request_serializer=type(request).SerializeToString,
         response_deserializer=response.FromString,
     )
-    return cast("Response", call(request, timeout=timeout_s))
+    return cast("Response", call(request, timeout=bounded(timeout_s)))
 
 
 def publish(

@@ -320,5 +320,6 @@ class DuplexStream(ABC, Generic[S, Q, A]):
                     assert self._call is not None, "a call that sends is open"
                     self._call.cancel()
                     break
-                self._changed.wait(None if action.until is None else max(0.0, action.until - now))
+                left_s = None if action.until is None else max(0.0, action.until - now)
+                self._changed.wait(left_s and min(left_s, threading.TIMEOUT_MAX))
         return Finish()

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 
 from ackq import limits
-from ackq.client.connection import errors
+from ackq.client.connection import calls, errors
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel
 from ackq.client.connection.retry import Patience, exhausted
@@ -43,14 +43,14 @@ def wait_ready(
     while True:
         left_s = max(deadline - time.monotonic(), shortest_s)
         try:
-            if check(_WHOLE_SERVER, timeout=left_s) == _SERVING:
+            if check(_WHOLE_SERVER, timeout=min(left_s, calls.REQUEST_TIMEOUT_S)) == _SERVING:
                 return
             error: AckqError = errors.unavailable(
                 broker.endpoint, "it is up but does not serve yet"
             )
         except grpc.RpcError as rpc:
             error = errors.from_rpc(rpc, broker)
-        # A server that accepts the connection but does not answer uses all the time in one call.
+        # A server that accepts the connection but does not answer uses all the time of a call.
         if errors.is_transient(error) and time.monotonic() > deadline - shortest_s:
             raise exhausted(broker.endpoint, error, bound_ms)
         patience.wait_or_raise(error)
@@ -68,7 +68,7 @@ def serving(broker: Broker, timeout_s: float) -> bool:
         AckqError: It refused the connection or the call; the class says why, as for any call.
     """
     try:
-        answer: bytes = _check(broker)(_WHOLE_SERVER, timeout=timeout_s)
+        answer: bytes = _check(broker)(_WHOLE_SERVER, timeout=calls.bounded(timeout_s))
     except grpc.RpcError as rpc:
         raise errors.from_rpc(rpc, broker) from rpc
     return answer == _SERVING

@@ -7,24 +7,46 @@ import grpc
 import pytest
 
 from ackq import errors
-from ackq.client import close_channels, wait_ready
+from ackq.client import Broker, close_channels, wait_ready
 from ackq.client.connection import retry
+from ackq.client.connection.health import serving
 
 
-def test_wait_ready_returns_when_the_broker_serves():
-    """The standard health check is repeated until a starting broker serves."""
-    answers = iter([b"\x08\x02", b"\x08\x01"])
+@pytest.fixture
+def checked():
+    """A server with a health check; yields its endpoint and its next answers."""
+    answers = []
     server = grpc.server(ThreadPoolExecutor(1))
-    check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: next(answers))
+    check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: answers.pop(0))
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})]
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    wait_ready(f"127.0.0.1:{port}", 10)
-    assert next(answers, None) is None
+    yield f"127.0.0.1:{port}", answers
     close_channels()
     server.stop(0).wait()
+
+
+def test_wait_ready_returns_when_the_broker_serves(checked):
+    """The standard health check is repeated until a starting broker serves."""
+    endpoint, answers = checked
+    answers += [b"\x08\x02", b"\x08\x01"]
+    wait_ready(endpoint, 10)
+    assert answers == []
+
+
+def test_a_timeout_of_centuries(checked, monkeypatch):
+    """A wait that ends after gRPC's last date is no wait that is over."""
+    endpoint, answers = checked
+    answers += [b"\x08\x01"] * 2
+
+    def final(_, error):
+        raise error
+
+    monkeypatch.setattr(retry.Patience, "wait_or_raise", final)
+    wait_ready(endpoint, 999_999 * 86_400.0)
+    assert serving(Broker(endpoint), 999_999 * 86_400.0)
 
 
 def test_wait_ready_keeps_its_bound_when_nothing_is_said(monkeypatch):

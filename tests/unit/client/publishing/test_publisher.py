@@ -1,6 +1,7 @@
 """Publishers of a scripted broker, on threads and on a loop: input, answers, end. P2-P14."""
 
 import gc
+import math
 import sys
 import textwrap
 import threading
@@ -54,6 +55,14 @@ def test_answers_come_in_any_order_and_each_message_gets_one(broker, publisher):
     assert {type(each) for each in nacked} == {errors.QueueFullError}
     # A shared error that is raised again and again would grow one traceback.
     assert nacked[0] is not nacked[1]
+
+
+def test_a_publisher_that_never_probes(broker):
+    """P10: an infinite timeout is longer than a thread can wait, and ends no stream."""
+    with Publisher(broker.endpoint, publish_ack_timeout_ms=math.inf) as out:
+        for number in (1, 2):
+            assert out.publish(b"a", queue="q").result(SOON_S) == Confirmation(number)
+    assert len(broker.publishing.streams) == 1
 
 
 @pytest.mark.parametrize(
