@@ -177,9 +177,11 @@ class Channel(ChannelBase):
             self._wait(answered, self._stream.ready)
             pull = self._pull(queue, messages, no_ack=no_ack)
             pull.inbox.wake = answered.notify_all
-            pulled = wait_for(answered, pull.poll, timeout_s)
-            if pulled is None:
+            try:
+                pulled = wait_for(answered, pull.poll, timeout_s)
+            finally:  # also after a KeyboardInterrupt
                 pull.cancel()
+            if pulled is None:
                 raise self._pull_unanswered(queue, timeout_s)
         return pulled
 

@@ -11,6 +11,7 @@ from ackq import errors, limits
 from ackq.client import Channel, Outcome
 from ackq.client.consuming import stream
 from ackq.client.consuming.channel import wait_for
+from ackq.client.consuming.receiver import PendingPull
 from ackq.v1 import consuming_pb2 as pb
 from tests.eventually import eventually
 from tests.fakes import scripted_channel as fake
@@ -169,6 +170,24 @@ def test_a_pull_without_an_answer_is_given_up(broker, kind):
         with pytest.raises(errors.BrokerUnavailableError, match="left a pull of queue 'orders'"):
             it.get("orders", timeout_s=0.05)
         it.consume("orders")
+        requests = broker.consuming.streams[0]
+        (settle,) = eventually("a settlement", lambda: settles(requests))
+    assert settle.outcome == pb.OUTCOME_RELEASED
+
+
+def test_an_interrupted_pull_is_given_up(broker, monkeypatch):
+    """C9: Ctrl-C in `get` leaves no messages with a pull that nobody waits for."""
+    pulled = fake.numbered(1, 1, get_number=1)
+    broker.consuming.scripts.append(react(get=pulled, settle=fake.settled))
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with channel(broker) as it:
+        with monkeypatch.context() as patched:
+            patched.setattr(PendingPull, "poll", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                it.get("orders")
         requests = broker.consuming.streams[0]
         (settle,) = eventually("a settlement", lambda: settles(requests))
     assert settle.outcome == pb.OUTCOME_RELEASED
