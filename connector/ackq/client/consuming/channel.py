@@ -305,7 +305,10 @@ class Consumer(ConsumerBase):
         """Waits for the next message.
 
         Args:
-            timeout_s: Maximum wait in seconds; 0 returns at once, None waits without limit.
+            timeout_s: Maximum wait for a message in seconds; 0 does not wait, None waits without
+                limit. In modes AUTO and PRE a message that came is returned once its accept is
+                answered (C10), for which a broker that is away is waited for: it would be lost to a
+                program that ends after None.
 
         Returns:
             The message, or None if none arrived in time.

@@ -7,7 +7,7 @@ that requested it was interrupted (C10).
 from __future__ import annotations
 
 import logging
-from collections import deque
+from bisect import insort
 
 import pyarrow as pa
 
@@ -136,7 +136,7 @@ class Receiver:
         self.inbox = inbox
         self._state = state
         self._columns = columns
-        self._undelivered: deque[Handover] = deque()
+        self._undelivered: list[Handover] = []  # in the order of their tags
         self._lean = AT_RECEIVE[settler.mode] is When.NOT
         self._lean_callback = BEFORE_CALLBACK[settler.mode] is When.NOT
         self.after_callback = AFTER_CALLBACK[settler.mode]
@@ -174,7 +174,8 @@ class Receiver:
     def return_undelivered(self, given: Handover) -> None:
         """Keeps messages for the next call after a call was interrupted before their delivery."""
         with self.settler.stream.lock:
-            self._undelivered.append(given)
+            insort(self._undelivered, given, key=_first_tag)
+            self.inbox.wake()  # another call may wait
 
     def deliverable(self, error: AckqError, *, callback: bool = False) -> bool:
         """Whether to deliver messages although their automatic accept failed.
@@ -227,11 +228,11 @@ class Receiver:
             stream.nudge()
 
     def _take_undelivered(self, limit: int) -> Handover:
-        kept = self._undelivered.popleft()
+        kept = self._undelivered.pop(0)
         if kept.taken.rows <= limit:
             return kept
         head, tail = kept.taken.split(limit)
-        self._undelivered.appendleft(Handover(tail, kept.accepted))
+        self._undelivered.insert(0, Handover(tail, kept.accepted))
         return Handover(head, kept.accepted)
 
 
@@ -263,3 +264,7 @@ class PendingPull:
         with self._settler.stream.lock:
             self._state.cancel_pull(self.inbox)
             self._settler.stream.nudge()
+
+
+def _first_tag(given: Handover) -> int:
+    return given.taken.runs[0].first

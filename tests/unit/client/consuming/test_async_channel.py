@@ -21,8 +21,15 @@ async def consuming(broker, callback=None, **options):
         yield it, await it.consume("orders", callback, **options)
 
 
+async def cancelled(task):
+    """Cancels a task, and waits for its end."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_cancelled_receive_loses_no_message(broker):
-    """C10: a message already accepted for a cancelled `receive` is given to the next call."""
+    """C10: a message already accepted for a cancelled `receive` is given to a call that waits."""
     asked, go_on = threading.Event(), threading.Event()
 
     def settled(request):
@@ -34,11 +41,33 @@ async def test_a_cancelled_receive_loses_no_message(broker):
     async with consuming(broker) as (_, consumer):
         task = asyncio.create_task(consumer.receive())
         assert await asyncio.to_thread(asked.wait, SOON_S)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        waits = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0)
+        await cancelled(task)
         go_on.set()
-        assert (await consumer.receive()).body == b"1"
+        assert (await waits).body == b"1"
+
+
+async def test_cancelled_calls_keep_the_order(broker):
+    """C10: what was accepted for cancelled calls comes in its order, also in parts."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def settled(request):
+        asked.set()
+        assert go_on.wait(SOON_S)
+        return fake.settled(request)
+
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 3), settle=settled))
+    async with consuming(broker) as (_, consumer):
+        batch = asyncio.create_task(consumer.receive_batch(3))
+        assert await asyncio.to_thread(asked.wait, SOON_S)
+        await cancelled(batch)
+        one, rest = (asyncio.create_task(consumer.receive_batch(each)) for each in (1, 2))
+        await asyncio.sleep(0)  # each has its part of the batch, and waits for the accept
+        await cancelled(rest)
+        await cancelled(one)
+        go_on.set()
+        assert [(await consumer.receive()).body for _ in range(3)] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
