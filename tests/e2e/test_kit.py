@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
+import signal
 import stat
 import subprocess
+import tempfile
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -25,6 +29,7 @@ from kit import (
     arguments,
     connection,
     flights,
+    interrupts,
     java,
     json_bodies,
     queries,
@@ -35,6 +40,7 @@ from kit import (
 from kit.queries import Streamed
 from kit.workspace import Workspace
 from tests.e2e import readme
+from tests.libraries import replace
 
 
 @pytest.mark.parametrize(
@@ -172,8 +178,8 @@ def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
 @pytest.fixture(autouse=True)
 def bare(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job in this process: temporary files in `scratch`, no signal handler."""
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    monkeypatch.setattr("signal.signal", lambda *_: None)
+    replace(monkeypatch, workspace, tempfile, mkdtemp=partial(tempfile.mkdtemp, dir=scratch))
+    replace(monkeypatch, interrupts, signal, signal=lambda *_: None)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
 
 
@@ -384,7 +390,7 @@ def test_a_java_without_the_module_that_spark_asks_for_is_not_asked(
     monkeypatch.setenv("ACKQ_JAVA", "")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path) if found_by == "JAVA_HOME" else "")
     if found_by == "package":
-        monkeypatch.setattr("shutil.which", lambda _: None)
+        replace(monkeypatch, java, shutil, which=lambda _: None)
         monkeypatch.setattr(java, "packaged_java", lambda: str(program))
     java.require_java()
     started = subprocess.run(

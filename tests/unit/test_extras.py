@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ackq import extras
+from tests.libraries import replace
 
 FOLDER = {"url": "file:///opt/a%20b", "dir_info": {}}
 EDITABLE = {"url": "file:///opt/ackq", "dir_info": {"editable": True}}
@@ -28,7 +29,7 @@ UNKNOWN = "'CHECKOUT[cli]'  (CHECKOUT: a checkout of ackq, or its wheel)"
 def test_the_extra_is_named(monkeypatch, found, installs):
     """The message names the program, the module and the installation's source, not an index."""
     distribution = SimpleNamespace(read_text=lambda _: found)
-    monkeypatch.setattr(metadata, "distribution", lambda _: distribution)
+    replace(monkeypatch, extras, metadata, distribution=lambda _: distribution)
     text = extras.missing(ModuleNotFoundError(name="click.core"), "The command ackq", "cli")
     assert text == f"The command ackq needs 'click': run  pip install {installs}"
 

@@ -5,6 +5,7 @@ import resource
 import pytest
 
 from ackq_broker import server
+from tests.libraries import replace
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,11 @@ from ackq_broker import server
 def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch, limits, set_to, expected):
     """I6: the limit of descriptors is raised to the machine's, from a default of 1,024."""
     found = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
-    monkeypatch.setattr(resource, "setrlimit", lambda _, both: found.append(both))
+
+    def set_limits(_, both):
+        found.append(both)
+
+    replace(monkeypatch, server, resource, getrlimit=lambda _: limits, setrlimit=set_limits)
     assert server.raise_descriptor_limit() == expected
     assert found == ([set_to] if set_to else [])
 

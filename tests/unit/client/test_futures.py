@@ -14,11 +14,13 @@ from concurrent.futures import (
 import pytest
 
 from ackq import limits
+from ackq.client import futures
 from ackq.client.futures import FutureLock, LightFuture, wait_s
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.errors import QueueFullError
 from tests.eventually import SOON_S
+from tests.libraries import replace
 
 FULL = QueueFullError("full")
 
@@ -87,7 +89,7 @@ class Interrupted:
 def test_ctrl_c_ends_a_wait_that_had_just_begun(kind, monkeypatch):
     """A wait without an end is made of short ones, at whose ends Python looks for signals."""
     lock = Interrupted()
-    monkeypatch.setattr(threading, "Lock", lambda: lock)
+    replace(monkeypatch, futures, threading, Lock=lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         kind().result()
     # The first is that of the waiting thread itself.

@@ -8,6 +8,7 @@ import pytest
 
 from ackq_broker.engine import garbage
 from ackq_broker.engine.garbage import GarbageCollector
+from tests.libraries import replace
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def broker():
 def walked(monkeypatch):
     """Records the full collections."""
     walks = []
-    monkeypatch.setattr(gc, "collect", lambda: walks.append(gc.get_freeze_count()))
+    replace(monkeypatch, garbage, gc, collect=lambda: walks.append(gc.get_freeze_count()))
     return walks
 
 

@@ -1,6 +1,7 @@
 """Figures of many queues and sessions, read between other work."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -8,6 +9,7 @@ from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from ackq_broker.http import figures
 from tests.fakes.journal import HeldEngine
+from tests.libraries import replace
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
 def test_other_work_has_its_turn_between_slices(monkeypatch):
     """M2: a slice yields to other work when its time is over, and not before."""
     clock = iter(range(100))
-    monkeypatch.setattr(figures.time, "perf_counter", lambda: next(clock) / 1000)
+    replace(monkeypatch, figures, time, perf_counter=lambda: next(clock) / 1000)
     monkeypatch.setattr(figures, "_SLICE_S", 0.002)
     turns = []
 

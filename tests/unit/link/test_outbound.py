@@ -1,6 +1,7 @@
 """An outbound link's report to operators, in each of its states."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from unittest.mock import AsyncMock, Mock
 
@@ -13,6 +14,7 @@ from ackq_link import outbound
 from ackq_link.keys import fingerprints
 from ackq_link.process import Edge, StoppedError
 from tests.fakes.clock import run
+from tests.libraries import replace
 
 RUN = run
 
@@ -22,7 +24,7 @@ CONNECTED = SimpleNamespace(blocked="")
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr(outbound.time, "monotonic", lambda: NOW_S)
+    replace(monkeypatch, outbound, time, monotonic=lambda: NOW_S)
 
 
 def told(**state):

@@ -6,6 +6,7 @@ import pytest
 
 from ackq_broker.security import logins
 from ackq_broker.security.logins import LoginFailures, address_of
+from tests.libraries import replace
 
 
 def test_each_failure_of_an_address_takes_longer():
@@ -36,7 +37,7 @@ async def test_few_wait_at_a_time(monkeypatch):
         slept.append(seconds)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(logins.asyncio, "sleep", sleep)
+    replace(monkeypatch, logins, asyncio, sleep=sleep)
     failures = LoginFailures()
     tasks = [asyncio.create_task(failures.slow(f"ipv4:10.0.0.1:{port}")) for port in range(20)]
     done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

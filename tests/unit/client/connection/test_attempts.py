@@ -2,8 +2,10 @@
 
 import secrets
 
+from ackq.client.connection import attempts
 from ackq.client.connection.attempts import Attempts
 from ackq.errors import ClosedError, FencedError
+from tests.libraries import replace
 
 
 def fence(attempt):
@@ -15,7 +17,7 @@ def test_an_opening_of_its_own(monkeypatch):
 
     Two copies of a machine, which draw the same random bytes, know each other's fences as foreign.
     """
-    monkeypatch.setattr(secrets, "token_bytes", bytes)
+    replace(monkeypatch, attempts, secrets, token_bytes=bytes)
     mine, other = Attempts(), Attempts()
     made = [mine.new() for _ in range(3)]
     assert len(set(made)) == 3

@@ -3,24 +3,32 @@
 import ctypes
 import errno
 import os
+import time
 from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from ackq import limits
 from ackq_broker.journal.files import disk as disks
 from ackq_broker.journal.files import writeback
+from ackq_broker.journal.files.block_table import Location
 from ackq_broker.journal.files.directory import numbers
 from ackq_broker.journal.files.disk import Disk
+from ackq_broker.journal.read import blocks
 from ackq_broker.journal.read.blocks import Blocks
+from tests.libraries import replace
+
+
+class Folder(type(Path())):
+    """A folder, listed by a method that a test can replace."""
 
 
 @pytest.fixture
 def exhausted(monkeypatch):
     """Makes the next opens fail; returns the errors to raise in turn, and the waits in between."""
     errors, waits = [], []
-    opened, listed = os.open, os.scandir
 
     def refusing(call):
         def run(*arguments, **options):
@@ -30,10 +38,10 @@ def exhausted(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(os, "open", refusing(opened))
-    monkeypatch.setattr(os, "listdir", refusing(os.listdir))
-    monkeypatch.setattr(os, "scandir", refusing(listed))
-    monkeypatch.setattr(disks.time, "sleep", waits.append)
+    for module in disks, blocks:
+        replace(monkeypatch, module, os, open=refusing(os.open))
+    monkeypatch.setattr(Folder, "iterdir", refusing(Path.iterdir))
+    replace(monkeypatch, disks, time, sleep=waits.append)
     return errors, waits
 
 
@@ -51,11 +59,14 @@ def test_a_new_file_waits_for_a_descriptor(tmp_path, exhausted, error, caplog):
         f"the journal waits for a file descriptor: [Errno {error}] no descriptor",
         "the journal has a file descriptor again",
     ]
-    for call in Disk().sync_directory, lambda folder: list(numbers(folder, "journal")):
+    for call in (
+        lambda: Disk().sync_directory(tmp_path),
+        lambda: list(numbers(Folder(tmp_path), "journal")),
+        lambda: Blocks(lambda _: tmp_path / "file")._files.read(1, Location(1, 0, 0, 0)),
+    ):
         errors += [error]
-        call(tmp_path)
-    assert len(waits) == 5
-    assert Blocks(lambda _: tmp_path)._files._max_open >= 1
+        call()
+    assert len(waits) == 6
 
 
 def test_other_errors_are_errors(tmp_path, exhausted):
@@ -77,7 +88,7 @@ def test_short_writes_are_gone_on_with(tmp_path, monkeypatch, most):
         taken.append(len(data))
         return os.pwrite(fd, data, offset)
 
-    monkeypatch.setattr(os, "pwritev", short)
+    replace(monkeypatch, disks, os, pwritev=short)
     disk = Disk()
     fd = disk.create(tmp_path / "file")
     disk.write(fd, [b"ab", b"", b"cdef", memoryview(b"ghijk")], 2)
@@ -88,7 +99,7 @@ def test_short_writes_are_gone_on_with(tmp_path, monkeypatch, most):
 
 def test_a_disk_that_takes_nothing_is_an_error(tmp_path, monkeypatch):
     """P8: a write of no bytes is not repeated for ever."""
-    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    replace(monkeypatch, disks, os, pwritev=lambda *_: 0)
     disk = Disk()
     fd = disk.create(tmp_path / "file")
     with pytest.raises(OSError, match="wrote no bytes"):

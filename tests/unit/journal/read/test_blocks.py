@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ackq.errors import BlockNotFoundError, DamagedError
 from ackq_broker.journal.files.block_table import ROW_BYTES, BlockTable, Location, as_ids
+from ackq_broker.journal.read import blocks, scan
 from ackq_broker.journal.write import transient
+from tests.libraries import replace
 from tests.unit.journal.running_journal import (
     block,
     block_bytes,
@@ -112,7 +114,6 @@ def test_block_ids_ascend(data):
 def failing_reads(monkeypatch):
     """Sectors that the disk cannot read: all of them while the set is not empty."""
     broken = set()
-    pread, preadv = os.pread, os.preadv
 
     def refusing(call):
         def read(*arguments):
@@ -122,8 +123,8 @@ def failing_reads(monkeypatch):
 
         return read
 
-    monkeypatch.setattr(os, "pread", refusing(pread))
-    monkeypatch.setattr(os, "preadv", refusing(preadv))
+    replace(monkeypatch, blocks, os, pread=refusing(os.pread))
+    replace(monkeypatch, scan, os, preadv=refusing(os.preadv))
     return broken
 
 
@@ -170,7 +171,7 @@ def test_a_segment_that_cannot_be_opened_is_met_by_its_reader(data, monkeypatch,
             raise type(error)(*error.args, str(path))
 
         with monkeypatch.context() as patched:
-            patched.setattr(os, "open", refuse)
+            replace(patched, blocks, os, open=refuse)
             with pytest.raises(DamagedError, match=told.format(path)):
                 running.journal.read_block(1)
         running.check_blocks([1])
@@ -292,15 +293,15 @@ def test_a_block_that_moves_while_it_is_read_is_not_damaged(data, monkeypatch, m
     """I2: its segment may be written over or deleted before a read has ended; freed, it is gone."""
     with opened(data) as running:
         running.append(block(1))
-        blocks = running.journal._blocks
-        old = blocks.locate(1)
+        found = running.journal._blocks
+        old = found.locate(1)
 
         def read(_, place):
             if place != old:
                 return b"from its new place"
-            blocks.move(1, old._replace(offset=0)) if moved else blocks.free(as_ids([1]))
+            found.move(1, old._replace(offset=0)) if moved else found.free(as_ids([1]))
             raise error
 
-        monkeypatch.setattr(blocks._files, "read", read)
+        monkeypatch.setattr(found._files, "read", read)
         with nullcontext() if moved else pytest.raises(BlockNotFoundError):
-            assert blocks.read(1) == b"from its new place"
+            assert found.read(1) == b"from its new place"

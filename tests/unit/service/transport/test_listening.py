@@ -7,7 +7,9 @@ from unittest.mock import Mock
 import pytest
 
 from ackq.errors import InvalidArgumentError
+from ackq_broker.service.transport import listening
 from ackq_broker.service.transport.listening import Address, address, bind, check_free
+from tests.libraries import replace
 
 
 def test_an_address_that_is_none():
@@ -35,8 +37,11 @@ def test_a_port_that_cannot_be_had(monkeypatch):
         )
     assert "this machine does not have that address" in refusal(Address("192.0.2.1", 0))
     assert refusal(Address("nowhere.invalid", 1)).startswith("no host has the name nowhere.invalid")
-    denied = PermissionError(13, "Permission denied")
-    monkeypatch.setattr(socket.socket, "bind", Mock(side_effect=denied))
+
+    class Denied(socket.socket):
+        bind = Mock(side_effect=PermissionError(13, "Permission denied"))
+
+    replace(monkeypatch, listening, socket, socket=Denied)
     assert "ports below 1024 are for the system's administrator" in refusal(Address("127.0.0.1", 1))
 
 
