@@ -120,7 +120,7 @@ def preforked():
     """Embedded brokers and Spark's workers start as forks, in a tenth of the time."""
     prefork.listen_for_python()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ackq_broker.embedding.start_child", prefork.start_child)
+        patch.setattr("ackq_broker.embedding.start_child", prefork.start_embedded)
         yield
 
 

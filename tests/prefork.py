@@ -31,12 +31,14 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from ackq_broker import cli
 from ackq_broker.embedding import start_child as start_alone
+from tests.ports import free_ports
 
 _MESSAGE_BYTES: Final = 1 << 20
+_ANY: Final = "127.0.0.1:0"
 _ENDED_WITHOUT_STATUS: Final = b"9"
 PYTHON: Final = str(Path(__file__).with_name("preforked_python"))
 _SPARK: Final = (
@@ -122,6 +124,17 @@ def start_child(
     os.close(stdin)
     os.close(to_stdout)
     return Forked(link, os.fdopen(to_stdin, "wb"), from_stdout and os.fdopen(from_stdout, "rb"))
+
+
+def start_embedded(
+    command: Sequence[str], log: IO[bytes], **options: Any
+) -> Forked | subprocess.Popen[bytes]:
+    """Starts an embedded broker as `start_child` does, on ports of `tests.ports`.
+
+    It gives them up when it is killed or restarted, and binds them again.
+    """
+    chosen = [f"127.0.0.1:{free_ports(1)[0]}" if each == _ANY else each for each in command]
+    return start_child(chosen, log, **options)
 
 
 def listen_for_python() -> None:

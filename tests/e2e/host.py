@@ -47,7 +47,7 @@ def main() -> None:
     from tests import prefork
 
     java.require_java = functools.cache(java.require_java)  # two processes for each job
-    embedding.start_child = prefork.start_child
+    embedding.start_child = prefork.start_embedded
     prefork._server(os.getpid(), *prefork._BROKERS)  # its socket is in no job's folder
     with spark_session("host", Path(sys.argv[1])) as spark:
         # A job's own session is this one, which stays.

@@ -7,7 +7,6 @@ stream's requests.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
@@ -27,9 +26,9 @@ from ackq.v1 import (
 )
 from ackq.wire import block
 from tests.eventually import SOON_S
+from tests.ports import free_ports
 
 HISTORY = "history-1"
-Script = Callable[[Iterator[publishing_pb2.PublishRequest]], Iterator[object]]
 
 
 class Cut(Exception):  # noqa: N818 - an event of the script, not an error
@@ -363,7 +362,7 @@ class Administration(admin_pb2_grpc.AdminServiceServicer):
 class FakeBroker:
     """A server with the scripted services, on a free port unless one is given."""
 
-    def __init__(self, port=0):
+    def __init__(self, port=None):
         self.consuming = Consuming()
         self.publishing = Publishing()
         self.sessions = Sessions()
@@ -376,7 +375,7 @@ class FakeBroker:
         publishing_pb2_grpc.add_PublishingServiceServicer_to_server(self.publishing, self._server)
         sessions_pb2_grpc.add_SessionsServiceServicer_to_server(self.sessions, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, self._server)
-        port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        port = self._server.add_insecure_port(f"127.0.0.1:{port or free_ports(1)[0]}")
         self.endpoint = f"127.0.0.1:{port}"
         self._server.start()
 

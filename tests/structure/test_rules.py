@@ -360,7 +360,16 @@ SHORT = ["test_number[0]", "test_part[a]"]
 @pytest.fixture
 def project(tmp_path):
     """A project of a few test modules with this one's conftest.py and configuration."""
-    parts = ("conftest", "rules", "class_archive", "prefork", "schedule", "servers", "sizes")
+    parts = (
+        "conftest",
+        "rules",
+        "class_archive",
+        "ports",
+        "prefork",
+        "schedule",
+        "servers",
+        "sizes",
+    )
     for name in ("pyproject.toml", *(f"tests/{part}.py" for part in parts)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
