@@ -419,13 +419,17 @@ class PublishCall:
 
 
 class ConsumeCall:
-    """One channel stream: the test sends requests, and reads answers one by one."""
+    """One channel stream: the test sends requests, and reads answers one by one.
+
+    It reads no retransmission (C11): the test may take its time without a transport ack.
+    """
 
     def __init__(self, client, channel_id, **opening):
         self.channel_id = channel_id
         self._client = client
         self._requests = queue.Queue()
         self._number = 0
+        self._last_tag = 0
         self.send(open=consuming_pb2.ChannelOpen(channel_id=channel_id, **opening))
         self.call = client.consuming.Consume(
             iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
@@ -469,10 +473,13 @@ class ConsumeCall:
     # --- answers ---
 
     def response(self):
-        """The next frame that is no heartbeat."""
-        while (response := next(self.call)).header.HasField("heartbeat"):
-            pass
-        return response
+        """The next frame that is neither heartbeat nor retransmission."""
+        while True:
+            response = next(self.call)
+            last = last_tag(response.header.delivery)
+            if not response.header.HasField("heartbeat") and not 0 < last <= self._last_tag:
+                self._last_tag = max(self._last_tag, last)
+                return response
 
     def answer(self, kind):
         """The content of the next frame, which must be of this kind."""
@@ -529,6 +536,12 @@ class Delivered(NamedTuple):
     queue: str
     persistent: bool
     row: dict
+
+
+def last_tag(delivery):
+    """The last tag of a delivery frame; 0 for a frame of another kind."""
+    runs = delivery.runs
+    return runs.first_tag[-1] + runs.rows[-1] - 1 if runs.rows else 0
 
 
 def delivered(response):

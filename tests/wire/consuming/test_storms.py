@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
-from tests.fakes.raw_client import Client
+import ackq_broker
+from tests.fakes import machine
+from tests.fakes.raw_client import Client, last_tag
 from tests.wire.consuming.test_stream import RELEASED
 
 # The most that a round trip on a quiet queue may take while another queue is busy, as a median, as
@@ -21,6 +23,15 @@ GROWTH_BYTES = 150_000_000
 
 
 @pytest.fixture
+def broker(tmp_path):
+    """A broker that closes no channel whose client is silent: a crowd answers no heartbeats."""
+    (tmp_path / "env").mkdir()
+    env = machine.with_limits(tmp_path / "env", {"HEARTBEAT_MS": 1_000_000})
+    with ackq_broker.embedded(tmp_path / "data", env=env) as running:
+        yield running
+
+
+@pytest.fixture
 def crowded(broker, own):
     """A broker with queue `crowd`, its client, and a check of its memory at the end."""
     own.declare("crowd")
@@ -30,10 +41,6 @@ def crowded(broker, own):
     yield own
     grown = process.memory_info().rss - before
     assert grown < GROWTH_BYTES, grown
-
-
-def last_tag(delivery):
-    return delivery.runs.first_tag[-1] + delivery.runs.rows[-1] - 1
 
 
 def round_trips(client, count):

@@ -227,16 +227,12 @@ def flood(client, frames):
 
 
 def settle_next(channel, tags):
-    """Accepts one more message, ignoring retransmissions, and adds its tag to `tags`."""
-    while True:
-        response = channel.response()
-        if response.header.HasField("settled"):
-            return
+    """Accepts one more message, and adds its tag to `tags`."""
+    while not (response := channel.response()).header.HasField("settled"):
         (message,) = delivered(response)
-        if message.tag not in tags:
-            tags.add(message.tag)
-            channel.transport_ack(message.tag)
-            channel.settle(message.tag)
+        tags.add(message.tag)
+        channel.transport_ack(message.tag)
+        channel.settle(message.tag)
 
 
 def peak_bytes(pid):
