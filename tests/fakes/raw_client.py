@@ -26,8 +26,8 @@ from ackq.v1 import (
 from ackq.wire import block
 from tests.fakes.blocks import encoded, rows
 
-# For calls and streams, on a machine that may be busy.
-TIMEOUT_S = 100
+# For a call on a machine that may be busy, and for a stream that a test may keep to its end.
+TIMEOUT_S, STREAM_S = 100, 900
 # A queue that no test publishes to, and the number of a pull from it.
 _EMPTY = "empty"
 _QUIET = 1 << 40
@@ -82,7 +82,7 @@ def reflected(client):
     """Asks reflection for the broker's services; its stream counts like any other."""
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
-    return stub.ServerReflectionInfo(iter([request]), timeout=TIMEOUT_S)
+    return stub.ServerReflectionInfo(iter([request]), timeout=STREAM_S)
 
 
 @contextmanager
@@ -360,7 +360,7 @@ class PublishCall:
         opening = publishing_pb2.PublishOpen(publisher_id=publisher_id, mode=mode, **fields)
         self.send(publishing_pb2.PublishHeader(lowest_unanswered=1, open=opening))
         self.call = client.publishing.Publish(
-            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+            iter(self._requests.get, None), timeout=STREAM_S, wait_for_ready=True
         )
         self.opened = self.answer().opened
 
@@ -432,7 +432,7 @@ class ConsumeCall:
         self._last_tag = 0
         self.send(open=consuming_pb2.ChannelOpen(channel_id=channel_id, **opening))
         self.call = client.consuming.Consume(
-            iter(self._requests.get, None), timeout=TIMEOUT_S, wait_for_ready=True
+            iter(self._requests.get, None), timeout=STREAM_S, wait_for_ready=True
         )
         self.opened = self.answer("opened")
 

@@ -9,7 +9,7 @@ import pytest
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import sessions_pb2
 from tests.fakes.blocks import batch, encoded
-from tests.fakes.raw_client import TIMEOUT_S, error_of
+from tests.fakes.raw_client import STREAM_S, error_of
 
 SOURCE = "amqp://there/orders"
 
@@ -32,7 +32,7 @@ class RawLink:
         holder = sessions_pb2.Holder(token=self.token, host="h", pid=1, application="test")
         fields = {"link": "l", "source": SOURCE, "queue": "q", "ack": 1, "holder": holder}
         self.send(open=pb.LinkOpen(**(fields | opening)))
-        self.call = client.links.Link(iter(self._requests.get, None), timeout=TIMEOUT_S)
+        self.call = client.links.Link(iter(self._requests.get, None), timeout=STREAM_S)
 
     def send(self, block=b"", **kind):
         self._requests.put(pb.LinkRequest(header=pb.LinkHeader(**kind), block=block))
