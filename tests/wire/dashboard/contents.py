@@ -169,10 +169,17 @@ def _alive(client):
     beat = sessions_pb2.HoldRequest(
         session="nightly", incarnation=incarnation, epoch=advanced.epoch, token=reader.token
     )
-    beats = SimpleQueue()
-    stream = client.sessions.Hold(iter(beats.get, None))
-    beats.put(beat)
-    next(stream)
-    with _repeated(lambda: beats.put(beat)):
+    streams = []
+
+    def hold():
+        """Sends a heartbeat, on a new stream if the broker has missed one."""
+        if not streams or streams[-1][0].done():
+            beats = SimpleQueue()
+            streams.append((client.sessions.Hold(iter(beats.get, None)), beats))
+        streams[-1][1].put(beat)
+
+    hold()
+    next(streams[0][0])
+    with _repeated(hold):
         yield
-    stream.cancel()
+    streams[-1][0].cancel()

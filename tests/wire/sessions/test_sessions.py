@@ -1,7 +1,7 @@
 """Sessions over the wire, by raw stubs, against a real broker process."""
 
-import threading
 import time
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -14,6 +14,7 @@ from tests.eventually import eventually
 from tests.fakes import machine
 from tests.fakes.blocks import rows
 from tests.fakes.raw_client import (
+    STREAM_S,
     TIMEOUT_S,
     holder,
     killed,
@@ -29,10 +30,23 @@ MAX_WAIT_MS = 10_000 * TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
-def shared_broker(tmp_path_factory):
-    """A broker on which an advance may wait for so long that only messages end it."""
-    env = machine.with_limits(tmp_path_factory.mktemp("env"), {"MAX_ADVANCE_WAIT_MS": MAX_WAIT_MS})
+def env(tmp_path_factory):
+    """Limits of a broker: only messages end an advance's wait, and a silent holder stays live."""
+    values = {"MAX_ADVANCE_WAIT_MS": MAX_WAIT_MS, "HEARTBEAT_MS": MAX_WAIT_MS}
+    return machine.with_limits(tmp_path_factory.mktemp("env"), values)
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory, env):
+    """A broker with the limits of these tests."""
     with ackq_broker.embedded(tmp_path_factory.mktemp("broker") / "data", env=env) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(tmp_path, env):
+    """A broker with the limits of these tests, which the test may kill."""
+    with ackq_broker.embedded(tmp_path / "data", env=env) as running:
         yield running
 
 
@@ -40,22 +54,18 @@ class HoldCall:
     """A liveness stream, opened and answered once."""
 
     def __init__(self, client, advanced, reader):
-        self._beats = threading.Semaphore(1)
+        self._beats = SimpleQueue()
         self._request = sessions_pb2.HoldRequest(
             session=advanced.session,
             incarnation=advanced.incarnation,
             epoch=advanced.epoch,
             token=reader.token,
         )
-        self.call = client.sessions.Hold(self._requests(), timeout=TIMEOUT_S)
-        self.answer = next(self.call)
-
-    def _requests(self):
-        while self._beats.acquire(timeout=TIMEOUT_S):
-            yield self._request
+        self.call = client.sessions.Hold(iter(self._beats.get, None), timeout=STREAM_S)
+        self.answer = self.beat()
 
     def beat(self):
-        self._beats.release()
+        self._beats.put(self._request)
         return next(self.call)
 
 
