@@ -229,6 +229,12 @@ class Stream:
         return found["num_ack_pending"], found["num_redelivered"]
 
     @property
+    def deliveries(self):
+        """The number of deliveries so far, also of redelivered messages."""
+        found = self.server.ask(f"CONSUMER.INFO.{self.name}.link")
+        return found["delivered"]["consumer_seq"]
+
+    @property
     def messages(self):
         """The messages of the stream, as the API gives them, in order."""
 
