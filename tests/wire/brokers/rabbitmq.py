@@ -47,7 +47,7 @@ class RabbitMqDialect(Dialect):
     """A RabbitMQ node."""
 
     name = "rabbitmq"
-    short_heartbeat = {"heartbeat_s": 1}  # noqa: RUF012 - never changed
+    short_heartbeat = {"heartbeat_s": 3}  # noqa: RUF012 - never changed
 
     def __init__(self, server: RabbitMqServer) -> None:
         self._server = server
