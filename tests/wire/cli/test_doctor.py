@@ -148,11 +148,17 @@ def found(endpoint, security=None, queue=""):
     return broken(check_connection(facts))
 
 
-def test_a_closed_port_and_a_name_that_is_none():
+@pytest.fixture
+def closed():
+    """An endpoint where nobody listens, nor can meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_a_closed_port_and_a_name_that_is_none(closed):
     """Q9: a closed port and an unknown host name are separate findings."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        closed = held.getsockname()[1]
-    assert list(found(f"127.0.0.1:{closed}")) == ["endpoint-closed"]
+    assert list(found(closed)) == ["endpoint-closed"]
     assert list(found("no-such-host.invalid:5775")) == ["endpoint-name"]
 
 
@@ -266,10 +272,8 @@ def test_a_sound_broker(run, endpoint):
 
 
 @pytest.mark.usefixtures("sound_machine")
-def test_a_broken_one_has_status_1():
+def test_a_broken_one_has_status_1(closed):
     """Q9: `doctor` exits with 1 if something is broken, for scripts."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        closed = f"127.0.0.1:{held.getsockname()[1]}"
     result = CliRunner().invoke(ackq, ["--endpoint", closed, "doctor"])
     assert result.exit_code == 1
     assert "PROBLEM  The endpoint" in result.stdout
