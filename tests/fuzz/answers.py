@@ -28,7 +28,7 @@ from tests.fuzz.mutations import Filler, mutated
 from tests.fuzz.targets import METHODS, outcome_of, target
 
 GIVEN = {"queue": ("q",), "history_id": ("h",), "queues": ("q",), "consumer": ("1",)}
-SOON_S = 0.3
+SOON_S, LIMIT_S = 0.3, 60
 
 
 class Hostile(grpc.GenericRpcHandler):
@@ -43,7 +43,6 @@ class Hostile(grpc.GenericRpcHandler):
         self.server.add_generic_rpc_handlers((self,))
         self.endpoint = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.server.start()
-        threading.excepthook = self._failed
 
     def service(self, details):
         method = METHODS.get(details.method)
@@ -72,9 +71,6 @@ class Hostile(grpc.GenericRpcHandler):
         if self.code is not grpc.StatusCode.OK:
             context.abort(self.code, "hostile")
 
-    def _failed(self, failure):
-        self.failures.append(failure)
-
     def insert(self, rng, sound):
         self.answers.insert(rng.randrange(len(self.answers) + 1), sound)
 
@@ -82,6 +78,17 @@ class Hostile(grpc.GenericRpcHandler):
 @cache
 def hostile():
     return Hostile()
+
+
+@contextlib.contextmanager
+def threads_watched():
+    """Hands the failures of threads to the hostile broker meanwhile."""
+    before = threading.excepthook
+    threading.excepthook = hostile().failures.append
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def scripted(rng, method, openings=()):
@@ -129,13 +136,14 @@ def method_of(name):
 def of_client(call, broker):
     """The outcome of a client's call, in a word; fails if one of its threads failed."""
     said, _ = outcome_of(call)
-    failures, broker.failures = broker.failures, []
+    failures = broker.failures.copy()
+    broker.failures.clear()
     for failure in failures:
         raise AssertionError(f"a thread failed: {failure.exc_value!r}") from failure.exc_value
     return said
 
 
-@target(20)
+@target(20, threads_watched)
 def admin_answers(rng):
     """Q5, S8: all answers that operators ask for, also messages of a queue or a lease."""
     name, ask = rng.choice(
@@ -167,7 +175,7 @@ def read(batches):
         batch.to_pylist()
 
 
-@target(10)
+@target(10, threads_watched)
 def fetched_answers(rng):
     """S2: messages of a lease, on an executor."""
     broker = scripted(rng, method_of("Fetch"))
@@ -177,7 +185,7 @@ def fetched_answers(rng):
     return of_client(lambda: read(session.fetch(request, names)), broker)
 
 
-@target(10)
+@target(10, threads_watched)
 def consumed_answers(rng):
     """C1: messages of a channel."""
     opened = consuming_pb2.ChannelOpened(
@@ -199,7 +207,7 @@ def consumed_answers(rng):
     return of_client(consume, broker)
 
 
-@target(10)
+@target(10, threads_watched)
 def publisher_answers(rng):
     """P3: confirms, nacks and returns of a publisher."""
     opened = publishing_pb2.PublishOpened(
@@ -214,12 +222,12 @@ def publisher_answers(rng):
     def publish():
         with Publisher(broker.endpoint, retry_total_ms=0, on_return=list) as publisher:
             rows = pa.record_batch({"body": [b"x"] * 3})
-            publisher.publish_batch(rows, routing_key="q").result(SOON_S * 20)
+            publisher.publish_batch(rows, routing_key="q").result(LIMIT_S)
 
     return of_client(publish, broker)
 
 
-@target(10)
+@target(10, threads_watched)
 def link_answers(rng):
     """L5, L10: answers and permits of a link: none for undelivered messages, and each once."""
     opened = links_pb2.LinkOpened(incarnation="i", epoch=1, history="h")
@@ -237,7 +245,7 @@ def link_answers(rng):
 
     async def store():
         link = AsyncLink(Broker(broker.endpoint, retry_ms=0), link="l", source="s", queue="q")
-        async with asyncio.timeout(SOON_S * 20), link:
+        async with asyncio.timeout(LIMIT_S), link:
             await link.subscribe(lambda: 0)
             rows = pa.record_batch({"body": [b"x"] * 3})
             found = await link.store(1, rows, keys=bytes(48), checks=bytes(24))
