@@ -19,7 +19,7 @@ def test_what_comes_again_is_dropped_there(stream, edge, outbound, relay_to):
 
 def test_one_id_for_two_messages(nats_server, edge, outbound):
     """L23: of two messages with one id the second waits until the duplicate window has passed."""
-    stream = Stream(nats_server, {"duplicate_window": 10**9})
+    stream = Stream(nats_server, {"duplicate_window": 5 * 10**9})
     with Publisher(edge.endpoint, routing_key="q") as publisher:
         for body in ("1", "2"):
             publisher.publish(body, message_id="5")
