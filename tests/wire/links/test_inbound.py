@@ -241,18 +241,21 @@ def test_two_of_one_name(classic, inbound, low, talkative, tmp_path):
 
     RabbitMQ frees the first one's deliveries when it misses its heartbeats. When the first
     continues, it finds itself fenced, or, if the edge has cut its connection meanwhile, the second
-    in its place, and ends: it stores and acknowledges nothing more. The edge misses a process after
-    5 s instead of 15, and the one to be refused asks for 1 s instead of 30.
+    in its place, and ends: it stores and acknowledges nothing more. The edge misses a process that
+    has stopped after 5 s instead of 15, and the one to be refused asks for 1 s instead of 30.
     """
-    with ackq_broker.embedded(tmp_path / "own", env=low(HEARTBEAT_MS=5_000)) as broker:
+    with ackq_broker.embedded(tmp_path / "own") as broker:
         edge = EdgeQueue(broker.endpoint)
-        classic.publish(range(5))
+        classic.publish(range(4))
         inbound = partial(inbound, classic, edge=edge.endpoint)
         first = inbound(heartbeat=1, env=talkative)
-        eventually("the messages", lambda: edge.ready, equals(5))
+        eventually("the messages", lambda: edge.ready, equals(4))
         refused = inbound(env=low(HEARTBEAT_MS=500))
         assert eventually("its end", lambda: refused.ended) == 2
         assert "link link" in refused.log.splitlines()[-1]
+        broker.restart(env=low(HEARTBEAT_MS=5_000))
+        classic.publish([4])
+        eventually("the first one there again", lambda: edge.ready, equals(5))
         first.pause()
         before = info(edge).matched_held
         second = inbound(heartbeat=1, env=talkative)
