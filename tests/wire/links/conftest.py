@@ -1,5 +1,6 @@
 """A RabbitMQ queue, a queue of the edge, and links between them as processes."""
 
+import contextlib
 import json
 import re
 import signal
@@ -238,8 +239,10 @@ class LinkProcess:
         return self._process.wait(WAIT_S)
 
     def _handles_sigterm(self):
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(r"^SigCgt:\s(\w+)", status, re.MULTILINE)[1], 16) >> 14 & 1
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            return int(re.search(r"^SigCgt:\s(\w+)", status, re.MULTILINE)[1], 16) >> 14 & 1
+        return False
 
     @property
     def pid(self):
@@ -266,7 +269,8 @@ def info(edge):
 
 def events(link, name):
     """The events of a name in the link's log."""
-    lines = [line for line in link.log.splitlines() if line.startswith("{")]
+    whole = link.log.rpartition("\n")[0]
+    lines = [line for line in whole.splitlines() if line.startswith("{")]
     return [event for event in map(json.loads, lines) if event["event"] == f"link_{name}"]
 
 
