@@ -13,7 +13,6 @@ import uuid
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import cpu
 import psutil
@@ -25,8 +24,6 @@ from ackq.client import Admin, Publisher
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
 # Notes of a run on the other products that it measured: their versions, and when they sync.
 NOTES = {}
-
-Json = Any
 
 
 @dataclass(frozen=True)

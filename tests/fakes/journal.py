@@ -69,8 +69,8 @@ class HeldEngine(Engine):
 
     MEMORY_BYTES = 1 << 40
 
-    def __init__(self, free_bytes=1 << 60):
-        self.free_bytes = free_bytes
+    def __init__(self):
+        self.free_bytes = 1 << 60
         self.failures = []
         self.used_bytes = 0
         self.now_s = 0.0

@@ -84,27 +84,19 @@ class Secured:
 
 
 @contextlib.contextmanager
-def secured_broker(
-    folder,
-    *,
-    mutual=False,
-    names=("localhost", "127.0.0.1"),
-    token="",
-    http=False,
-):
+def secured_broker(folder, *, mutual=False, token="", http=False):
     """A broker with a certificate and the user `all`, who has all permissions.
 
     Args:
         folder: Folder for its data, certificates and users.
         mutual: It asks its clients for a certificate of the same authority.
-        names: The names in its certificate.
         token: The user's token.
         http: It serves HTTP, too.
     """
     authority = Authority(folder / "authority")
     secured = Secured(folder, authority)
     secured.add("all", token=token)
-    served = authority.issue(*names, to_day=60)
+    served = authority.issue("localhost", "127.0.0.1", to_day=60)
     given = {"TLS_CERT": served.cert, "TLS_KEY": served.key, "USERS": str(secured.users)}
     if mutual:
         given["TLS_CLIENT_CA"] = authority.ca

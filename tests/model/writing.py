@@ -16,6 +16,8 @@ from tests.unit.core.harness import Harness
 
 WRITER = "query"
 ROW_BYTES = 10
+# The runs of queries that a crash begins, beside the first ones.
+CRASHES = 1
 
 
 class Query(NamedTuple):
@@ -99,9 +101,8 @@ class Sink:
 class Copies:
     """One query, whose checkpoint is then copied: both queries run."""
 
-    def __init__(self, broker, *, crashes=1, operator=False):
+    def __init__(self, broker, *, operator=False):
         self.broker = broker
-        self.crashes = crashes
         self.operator = operator
         self.most = 0
 
@@ -131,7 +132,7 @@ class Copies:
         for at, query in enumerate(world.queries):
             if not query.ended:
                 yield from self._steps(world, at, query)
-            if world.runs < len(self.broker.targets) + self.crashes:
+            if world.runs < len(self.broker.targets) + CRASHES:
                 again = query._replace(run=world.runs + 1, written=False, ended=False)
                 after = put(world, at, again)._replace(runs=world.runs + 1)
                 yield f"query {at} begins again", after

@@ -359,16 +359,12 @@ def test_half_a_checkpoint_loses_and_doubles_nothing(kit):
 # --- queues that come and go, absence, operators, what is seen ---
 
 
-def pattern_source(kit, pattern, **options):
-    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
-    return reader.options(queuePattern=pattern, **options).load()
-
-
 def test_new_queues_join_a_running_query(kit, kept):
     """S10: a queue that is declared while the query runs is read if its name matches."""
     kit.declare("orders.eu")
     kit.publish("orders.eu", b"1")
-    rows = pattern_source(kit, "orders.*", session="job")
+    reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
+    rows = reader.options(queuePattern="orders.*", session="job").load()
     query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
     try:
         query.processAllAvailable()

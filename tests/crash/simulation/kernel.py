@@ -18,6 +18,9 @@ import zlib
 from collections import deque
 from contextvars import copy_context
 
+# A run with more steps counts as stuck.
+_MOST_STEPS = 400_000
+
 
 class EndedError(BaseException):
     """The broker's process is dead: code that runs in it ends at once and has no further effect."""
@@ -136,14 +139,12 @@ class Kernel:
         seed: Decides the order of all turns.
         switch_chance: Chance that a scheduling point hands over the baton.
         step_s: Duration of a turn; with 0 the clock advances only when nothing can run.
-        most_steps: A run with more steps counts as stuck.
     """
 
-    def __init__(self, seed, switch_chance=0.3, step_s=0.0, most_steps=400_000):
+    def __init__(self, seed, switch_chance=0.3, step_s=0.0):
         self._step_s = step_s
         self._random = random.Random(f"{seed}/schedule").random
         self._switch_chance = switch_chance
-        self._most_steps = most_steps
         self._timers = []
         self._timer_count = 0
         self._finished = False
@@ -166,7 +167,7 @@ class Kernel:
         # A process lifetime that is stalled for a while.
         self.frozen = None
         # Called at a step where a process lifetime may end.
-        self.alarm_step = most_steps
+        self.alarm_step = _MOST_STEPS
         self.alarm = None
         # Called when a client has read an answer.
         self.on_answer = lambda: None
@@ -303,7 +304,7 @@ class Kernel:
     def _count(self):
         self.steps += 1
         if self.steps >= self.alarm_step:
-            if self.steps >= self._most_steps:
+            if self.steps >= _MOST_STEPS:
                 raise StuckError(f"{self.steps} steps, and no end")
             self.alarm()
 

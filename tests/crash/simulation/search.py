@@ -101,14 +101,13 @@ def _scenario(choice, world):
 # --- many ---
 
 
-def search(choices, *, jobs, bug=None, until_failures=None, minutes=None, report=print):
+def search(choices, *, jobs, bug=None, minutes=None, report=print):
     """Runs worlds in several processes; returns their counts and the failed results.
 
     Args:
         choices: The worlds.
         jobs: Number of processes.
         bug: Name of a planted bug.
-        until_failures: Ends after this many failures.
         minutes: Ends after this many minutes.
         report: Called with a progress line now and then.
     """
@@ -122,9 +121,6 @@ def search(choices, *, jobs, bug=None, until_failures=None, minutes=None, report
             if result.failure:
                 failed.append(result)
                 report(f"seed {result.choice.seed} fails: {result.failure.splitlines()[-1]}")
-                if until_failures is not None and len(failed) >= until_failures:
-                    pool.terminate()
-                    break
             now_s = time.monotonic()
             if minutes is not None and now_s - began_s > minutes * 60:
                 pool.terminate()

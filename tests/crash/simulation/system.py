@@ -311,9 +311,6 @@ class _Path(PurePosixPath):
     def mkdir(self, **_):
         self._disk().make_directory(str(self))
 
-    def rmdir(self):
-        self._disk().directories.remove(str(self))
-
     def read_bytes(self):
         return bytes(self._disk().find(str(self)).data)
 

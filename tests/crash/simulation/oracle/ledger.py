@@ -191,16 +191,17 @@ class Oracle:
         )
         self.check(not accepted or message.queue.retains, f"S5: a lease has the accepted {message}")
 
-    def may_release(self, owner, instant, *, lost=True):
+    def may_release(self, owner, instant):
         """Records the first instant at which an owner may have given back its messages.
+
+        Deliveries to it may never have arrived, so that counts skip some.
 
         Args:
             owner: The owner of holds.
             instant: The first such instant.
-            lost: Deliveries to it may never have arrived, so that counts skip some.
         """
         self._released_from[owner] = min(instant, self._released_from.get(owner, NEVER))
-        self._gaps |= lost
+        self._gaps = True
 
     # --- operators ---
 
