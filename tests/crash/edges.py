@@ -9,9 +9,7 @@ again. In the end `in` is empty and each message is in `out` of one edge, once.
 """
 
 import argparse
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,9 +24,8 @@ from ackq.spark import configure, connections
 from ackq.spark.sink import edges as sink_edges
 from ackq_broker import embedded
 from tests.crash import fire, local_spark, points, standing
-from tests.crash.harness import in_queue, messages
+from tests.crash.harness import in_queue, messages, spark_process
 
-ROOT = Path(__file__).parents[2]
 FRAME = 20
 # Looks, prepares, the commit, finishes: the calls before which the driver dies.
 CALLS = tuple(f"call{number}" for number in range(8))
@@ -98,19 +95,10 @@ class Run:
         self.drivers += 1
         self.log = self.folder / f"driver-{self.drivers:03d}.log"
         endpoint = ",".join(self.brokers[each].endpoint for each in self.named)
-        command = [sys.executable, "-m", "tests.crash.edges", "--query", endpoint]
-        path = os.pathsep.join(entry for entry in [str(ROOT), *sys.path] if entry)
-        environment = {"PYTHONPATH": path, points.ARM: str(self.arm)}
-        with self.log.open("wb") as out:
-            self.driver = subprocess.Popen(
-                [*command, "--folder", str(self.folder), *more],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd=ROOT,
-                env={**os.environ, **environment, "SPARK_LOCAL_DIRS": str(self.folder / "spark")},
-            )
+        arguments = ["-m", "tests.crash.edges", "--query", endpoint, "--folder", str(self.folder)]
+        armed = {points.ARM: str(self.arm)}
+        local = self.folder / "spark"
+        self.driver = spark_process([*arguments, *more], self.log, local, **armed)
         self.batches_before = self.batches()
 
     def end_driver(self):

@@ -53,8 +53,31 @@ def unacked(endpoint, queue):
     return info.ready, info.unacked
 
 
+def spark_process(arguments, log, local, cwd=ROOT, **env):
+    """Starts Python with Spark in a process group of its own, so that SIGKILL ends its JVM too.
+
+    Args:
+        arguments: Of Python.
+        log: The file for its output.
+        local: The folder for Spark's files.
+        cwd: Its current directory.
+        env: Added to its environment.
+    """
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_DIRS": str(local), **env},
+        )
+
+
 class Driver:
-    """The driver program as a process in a group of its own, so that SIGKILL ends its JVM too."""
+    """The driver program as a process, which keeps its checkpoint from one run to the next."""
 
     def __init__(self, folder, endpoint, **options):
         self.folder = Path(folder)
@@ -71,15 +94,8 @@ class Driver:
         self.runs += 1
         self.log = self.folder / f"driver-{self.runs}.log"
         flags += ["--trace", str(self._trace(self.runs))]
-        with self.log.open("wb") as out:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.driver", *self.base, *flags],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=self.folder,
-                env={**os.environ, "SPARK_LOCAL_DIRS": str(self.folder), "PYTHONPATH": str(ROOT)},
-            )
+        arguments = ["-m", "tests.crash.driver", *self.base, *flags]
+        return spark_process(arguments, self.log, self.folder, cwd=self.folder)
 
     def run(self, **more):
         """Runs the driver to its end; returns (exit status, ledger of the table if printed)."""
@@ -98,13 +114,10 @@ class Driver:
         """The end of the last run's output, for assertion messages."""
         return self.log.read_text(errors="replace")[-6000:]
 
-    def log_of(self, sink, kind):
-        """The folder of a sink's `offsets` or `commits`."""
-        return self.folder / "checkpoint" / sink / kind
-
     def committed(self, sink):
         """The batch ids in the commit log of a sink."""
-        return sorted(int(path.name) for path in self.log_of(sink, "commits").glob("[0-9]*"))
+        commits = self.folder / "checkpoint" / sink / "commits"
+        return sorted(int(path.name) for path in commits.glob("[0-9]*"))
 
     def read_ids(self, run, sink, batch):
         """The ids that a batch read in the run of this number, sorted."""
@@ -122,7 +135,7 @@ class Driver:
     def forget_last_commit(self, sink):
         """Deletes the last file of a commit log, checksum included; returns its batch id."""
         last = self.committed(sink)[-1]
-        commits = self.log_of(sink, "commits")
+        commits = self.folder / "checkpoint" / sink / "commits"
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
         return last

@@ -12,11 +12,9 @@ long; the timing of the processes is not controlled.
 import argparse
 import hashlib
 import json
-import os
 import random
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,9 +28,8 @@ from ackq.client import Admin, Publisher
 from ackq_broker import embedded
 from tests.crash import fire, points, standing
 from tests.crash.consuming import AROUND_THE_SYNC
-from tests.crash.harness import in_queue, messages
+from tests.crash.harness import in_queue, messages, spark_process
 
-ROOT = Path(__file__).parents[2]
 DRIVER = "tests.crash.ledger_driver"
 QUEUES = ("in", "mid")
 DRAIN_TIMEOUT_S = 1800
@@ -153,25 +150,10 @@ class Run:
         points.disarm(self.arm)
         self.armed = None
         self.log = self.folder / f"driver-{self.drivers:03d}.log"
-        command = [sys.executable, "-m", DRIVER, "--endpoint", self.broker.endpoint]
-        command += ["--folder", str(self.folder), *self.flags, *more]
-        path = os.pathsep.join(entry for entry in [str(ROOT), *sys.path] if entry)
-        with self.log.open("wb") as out:
-            self.driver = subprocess.Popen(
-                command,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": path,
-                    "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
-                    "SPARK_WORKER_DIR": str(self.folder / "work"),
-                    points.ARM: str(self.arm),
-                },
-            )
+        arguments = ["-m", DRIVER, "--endpoint", self.broker.endpoint]
+        arguments += ["--folder", str(self.folder), *self.flags, *more]
+        env = {"SPARK_WORKER_DIR": str(self.folder / "work"), points.ARM: str(self.arm)}
+        self.driver = spark_process(arguments, self.log, self.folder / "spark", **env)
         self.started = time.monotonic()
         self.batches_before = self.batches()
         self.broker_died_at_start = False

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -22,6 +20,7 @@ from tests.crash.harness import (
     ids,
     in_queue,
     messages,
+    spark_process,
     unacked,
 )
 from tests.eventually import SOON_S, eventually
@@ -194,15 +193,8 @@ def test_batch_write_killed_between_its_tasks(broker, admin, tmp_path):
 @contextmanager
 def batch_write(endpoint, folder, *flags):
     """The program of a batch write, in a process group of its own, which is ended at exit."""
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(BATCH_WRITE), endpoint, *flags],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=folder,
-            env={**os.environ, "SPARK_LOCAL_DIRS": str(folder)},
-        )
+    arguments = [str(BATCH_WRITE), endpoint, *flags]
+    process = spark_process(arguments, folder / "log", folder, cwd=folder)
     try:
         yield process
     finally:

@@ -1,14 +1,10 @@
 """The Spark driver of [query.py](query.py) as a process that is killed and restarted."""
 
 import itertools
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.crash import fire
-
-_ROOT = Path(__file__).parents[3]
+from tests.crash.harness import spark_process
 
 
 class DriverProcess:
@@ -49,20 +45,8 @@ class DriverProcess:
         """Starts the driver, from its checkpoints."""
         self._runs += 1
         self._before = self._batches()
-        with self._log.open("wb") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.links.query", *self._arguments],
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                cwd=_ROOT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)]),
-                    "SPARK_LOCAL_DIRS": str(self.folder / "local"),
-                },
-            )
+        arguments = ["-m", "tests.crash.links.query", *self._arguments]
+        self._process = spark_process(arguments, self._log, self.folder / "local")
 
     @property
     def pid(self):
