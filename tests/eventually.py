@@ -1,4 +1,4 @@
-"""Waits for facts that a test can only ask for again and again.
+"""Waits for facts that a test can only ask for again and again, and works beside a test.
 
 Invariant: a wait that succeeds takes no longer than its fact, and one that fails has looked once
 more after its time was over. So a busy machine makes a test slower, and does not fail it.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -59,3 +61,16 @@ async def eventually_async(
 def equals(wanted: object) -> Callable[[object], bool]:
     """Holds for a value that equals the wanted one."""
     return partial(operator.eq, wanted)
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Runs work in a thread; its event is set at the end of the block, which waits for it."""
+    ended = threading.Event()
+    working = threading.Thread(target=work, args=(ended,))
+    working.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        working.join()

@@ -3,12 +3,13 @@
 import statistics
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
 import ackq_broker
+from tests.eventually import meanwhile
 from tests.fakes import machine
 from tests.fakes.raw_client import Client, last_tag
 from tests.wire.consuming.test_stream import RELEASED
@@ -56,19 +57,6 @@ def round_trips(client, count):
             channel.settled(channel.settle(ping.tag))
             took.append(time.monotonic() - began)
     return statistics.median(took)
-
-
-@contextmanager
-def meanwhile(work):
-    """Runs work in a thread, and tells it to stop at the end by its event."""
-    stop = threading.Event()
-    working = threading.Thread(target=work, args=(stop,))
-    working.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        working.join(PATIENCE_S)
 
 
 def test_a_thousand_slow_consumers(crowded):

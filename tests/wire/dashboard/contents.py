@@ -1,12 +1,12 @@
 """Contents of a broker as an operator may see it: flowing and stuck work, hostile names."""
 
 import json
-import threading
 from contextlib import contextmanager
 from queue import SimpleQueue
 
 from ackq.client import Channel, Publisher
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
+from tests.eventually import meanwhile
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder
 from tests.fakes.raw_link import RawLink
 
@@ -127,22 +127,14 @@ def _lease(client):
     client.advance(holder("r" * 250), session=LONG_SESSION, queues=[LONG_QUEUE])
 
 
-@contextmanager
 def _repeated(work):
     """Does this each second meanwhile."""
-    ended = threading.Event()
 
-    def run():
+    def run(ended):
         while not ended.wait(1):
             work()
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return meanwhile(run)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import threading
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +11,7 @@ import ackq_broker
 from ackq import errors
 from ackq.client import Admin, close_channels
 from ackq_broker.journal.files.directory import segment_name
-from tests.eventually import SOON_S, eventually
+from tests.eventually import SOON_S, eventually, meanwhile
 from tests.fakes.raw_client import Client
 from tests.wire.churn import publish_among
 from tests.wire.cli.conftest import ackq_on
@@ -22,23 +21,18 @@ from tests.wire.operations.processes import run
 @contextmanager
 def load(endpoint):
     """Publishes messages that are kept, among others that are purged; yields the confirmed ones."""
-    confirmed, stop = [], threading.Event()
+    confirmed = []
 
-    def publish():
+    def publish(ended):
         with Admin(endpoint) as admin:
-            for number in itertools.takewhile(lambda _: not stop.is_set(), itertools.count()):
+            for number in itertools.takewhile(lambda _: not ended.is_set(), itertools.count()):
                 publish_among(endpoint, b"%d" % number)
                 confirmed.append(number)
                 if number % 5 == 4:
                     admin.purge_queue("churn")
 
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
+    with meanwhile(publish):
         yield confirmed
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextmanager

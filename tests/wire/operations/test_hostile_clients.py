@@ -16,7 +16,7 @@ import ackq_broker
 from ackq import errors, limits
 from ackq.v1 import admin_pb2
 from ackq.wire import frame
-from tests.eventually import eventually
+from tests.eventually import eventually, meanwhile
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, delivered, publish_requests, refused, refused_with
 from tests.wire.in_process import broker_here
@@ -40,25 +40,20 @@ def bind(client, exchange, kind, bindings):
 @contextmanager
 def others_served(endpoint):
     """Publishes messages one by one during a test; yields the list of confirmed numbers."""
-    confirmed, stop = [], threading.Event()
+    confirmed = []
 
-    def run():
+    def run(ended):
         with Client(endpoint) as client, client.publisher() as stream:
             for number in range(1, 1 << 20):
-                if stop.is_set():
+                if ended.is_set():
                     return
                 stream.publish(number, b"x", routing_key="q")
                 stream.confirmed(1, first=number)
                 confirmed.append(number)
 
-    other = threading.Thread(target=run)
-    other.start()
-    try:
+    with meanwhile(run):
         eventually("a confirm", lambda: confirmed, every_s=0.01)
         yield confirmed
-    finally:
-        stop.set()
-        other.join()
 
 
 def publish_keys(client, exchange, keys):
