@@ -7,42 +7,26 @@ import pyarrow as pa
 import pytest
 
 from ackq import errors
-from ackq.client import Admin, Channel, Publisher, Session, StageWriter, commit_batch, holder
-from ackq.v1 import sessions_pb2
+from ackq.client import Admin, Channel, Publisher, StageWriter, commit_batch
 from tests.eventually import SOON_S
 from tests.wire.cli.conftest import ackq_on
+from tests.wire.links.accepting import Accepting
 from tests.wire.operations.processes import flip, run
 
 
 class Query:
-    """A query that reads `q` through session `s`, and writes to `out` as writer `w`."""
+    """A query that reads `q`, and writes to `out` as writer `w`."""
 
     def __init__(self, endpoint):
         self.endpoint = endpoint
         self.admin = Admin(endpoint)
-        self.session = Session(endpoint)
-        self.holder = holder()
         self.batch_id = 0
-        opened = self.advance("", 0)
-        self.incarnation = opened.incarnation
-        self.end = 0
+        self._accepting = Accepting(endpoint)
         self.read()
-
-    def advance(self, incarnation, start):
-        return self.session.advance(
-            sessions_pb2.AdvanceRequest(
-                session="s",
-                incarnation=incarnation,
-                queues=["q"],
-                holder=self.holder,
-                start_tag=start,
-                max_messages=2,
-            )
-        )
 
     def read(self):
         """Reads the next batch, which accepts the previous lease."""
-        self.end = self.advance(self.incarnation, self.end).end_tag
+        self._accepting.step(2)
 
     def write(self):
         """Writes a batch of one row."""
