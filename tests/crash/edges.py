@@ -12,62 +12,22 @@ import argparse
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 from ackq import client
-from ackq.client import Admin, Publisher
+from ackq.client import Admin
 from ackq.spark import configure, connections
 from ackq.spark.sink import edges as sink_edges
 from ackq_broker import embedded
 from tests.crash import fire, local_spark, points, standing
-from tests.crash.harness import in_queue, messages, spark_process
+from tests.crash.harness import Publishing, in_queue, spark_process
 
-FRAME = 20
 # Looks, prepares, the commit, finishes: the calls before which the driver dies.
 CALLS = tuple(f"call{number}" for number in range(8))
 DRAIN_S = 600
-
-
-class Publishing(threading.Thread):
-    """Publishes to one edge unless `paused` is set; in the end each message has its confirm."""
-
-    def __init__(self, edge, endpoint, pause_s, queue="in"):
-        super().__init__(daemon=True)
-        self.edge, self.endpoint, self.pause_s, self.queue = edge, endpoint, pause_s, queue
-        self.ended, self.paused, self.quiet = (threading.Event() for _ in range(3))
-        self.names, self.failure, self.confirmed = [], None, 0
-
-    def run(self):
-        try:
-            answers = []
-            with Publisher(
-                self.endpoint, routing_key=self.queue, mandatory=True, retry_total_ms=None
-            ) as publisher:
-                while not self.ended.wait(self.pause_s):
-                    if self.paused.is_set():
-                        publisher.flush(DRAIN_S)
-                        self.quiet.set()
-                        continue
-                    first = len(self.names) + 1
-                    names = [f"{self.edge}-{number:07d}" for number in range(first, first + FRAME)]
-                    self.names += names
-                    answers.append(publisher.publish_batch(messages(names)))
-                publisher.flush(DRAIN_S)
-                self.confirmed = sum(answer.result(0) for answer in answers)
-        except BaseException as error:  # noqa: BLE001 - the main thread reports it
-            self.failure = error
-            self.quiet.set()
-
-    def pause(self):
-        """Stops publishing; each message has its confirm."""
-        self.quiet.clear()
-        self.paused.set()
-        self.quiet.wait()
-        assert self.failure is None, self.failure
 
 
 class Run:

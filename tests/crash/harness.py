@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.eventually import SOON_S
 
 ROOT = Path(__file__).parents[2]
 SPARK_TIMEOUT_S = 300
+# The messages of a batch of `Publishing`, and the bound of the wait for its confirms.
+FRAME, FLUSH_S = 20, 600
 
 
 def ids(first, last):
@@ -37,6 +40,56 @@ def fill(endpoint, queue, names, frame=50):
         for start in range(0, len(names), frame):
             publisher.publish_batch(messages(names[start : start + frame]))
         publisher.flush(SOON_S)
+
+
+class Publishing(threading.Thread):
+    """Publishes small batches unless `paused` is set; in the end each message has its confirm.
+
+    Attributes:
+        names: The ids of its messages.
+        failure: The error that ended it.
+    """
+
+    def __init__(self, prefix, endpoint, pause_s, queue="in"):
+        super().__init__(daemon=True)
+        self.prefix, self.endpoint, self.pause_s, self.queue = prefix, endpoint, pause_s, queue
+        self.ended, self.paused, self.quiet = (threading.Event() for _ in range(3))
+        self.names, self.failure, self.confirmed = [], None, 0
+
+    def run(self):
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - the main thread reports it
+            self.failure = error
+            self.quiet.set()
+
+    def _run(self):
+        answers = []
+        with Publisher(
+            self.endpoint, routing_key=self.queue, mandatory=True, retry_total_ms=None
+        ) as publisher:
+            while not self.ended.wait(self.pause_s):
+                if self.paused.is_set():
+                    publisher.flush(FLUSH_S)
+                    self.quiet.set()
+                    continue
+                first = len(self.names) + 1
+                names = [f"{self.prefix}-{number:07d}" for number in range(first, first + FRAME)]
+                self.names += names
+                answers.append(publisher.publish_batch(self.batch(names)))
+            publisher.flush(FLUSH_S)
+            self.confirmed = sum(answer.result(0) for answer in answers)
+
+    def batch(self, names):
+        """The messages with these ids."""
+        return messages(names)
+
+    def pause(self):
+        """Stops publishing; each message has its confirm."""
+        self.quiet.clear()
+        self.paused.set()
+        self.quiet.wait()
+        assert self.failure is None, self.failure
 
 
 def in_queue(endpoint, queue):

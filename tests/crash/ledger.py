@@ -17,18 +17,17 @@ import secrets
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pyarrow as pa
 
-from ackq.client import Admin, Publisher
+from ackq.client import Admin
 from ackq_broker import embedded
 from tests.crash import fire, points, standing
 from tests.crash.consuming import AROUND_THE_SYNC
-from tests.crash.harness import in_queue, messages, spark_process
+from tests.crash.harness import FRAME, Publishing, in_queue, messages, spark_process
 
 DRIVER = "tests.crash.ledger_driver"
 QUEUES = ("in", "mid")
@@ -36,7 +35,6 @@ DRAIN_TIMEOUT_S = 1800
 # A driver that works longer on its first batch counts as stuck.
 STUCK_S = 420
 MOST_IDLE = 10
-FRAME = 20
 JOURNAL_POINTS = AROUND_THE_SYNC
 # Weights of the kinds of kills, in percent.
 WEIGHTS = {
@@ -53,45 +51,19 @@ AT_POINTS = {"broker": 8, "task": 8, "driver at": 78, "driver": 3, "jvm": 3}
 FATES = ("accepted",) * 16 + ("rejected", "rejected", "failed", "released")
 
 
-class Publishing(threading.Thread):
-    """Publishes small batches until it is stopped; each message has its fate in its body."""
+class Fated(Publishing):
+    """Publishes messages that have their fates in their bodies."""
 
     def __init__(self, endpoint, rate, settle):
-        super().__init__(daemon=True)
-        self.endpoint = endpoint
-        self.pause_s = FRAME / rate
+        super().__init__("m", endpoint, FRAME / rate)
         self.settle = settle
-        self.ended = threading.Event()
         self.fates = {}
-        self.confirmed = 0
-        self.failure = None
 
-    def run(self):
-        try:
-            self._run()
-        except BaseException as error:  # noqa: BLE001 - the main thread reports it
-            self.failure = error
-
-    def _run(self):
-        answers = []
-        with Publisher(
-            self.endpoint, routing_key="in", mandatory=True, retry_total_ms=None
-        ) as publisher:
-            while not self.ended.wait(self.pause_s):
-                first = len(self.fates) + 1
-                names = [f"m-{number:07d}" for number in range(first, first + FRAME)]
-                told = [
-                    FATES[int(name[2:]) % len(FATES)] if self.settle else "accepted"
-                    for name in names
-                ]
-                self.fates.update(zip(names, told, strict=True))
-                bodies = [
-                    f"{name} {fate} ".encode() for name, fate in zip(names, told, strict=True)
-                ]
-                batch = messages(names).set_column(0, "body", pa.array(bodies, pa.binary()))
-                answers.append(publisher.publish_batch(batch))
-            publisher.flush(STUCK_S)
-            self.confirmed = sum(answer.result(0) for answer in answers)
+    def batch(self, names):
+        told = [FATES[int(name[2:]) % len(FATES)] if self.settle else "accepted" for name in names]
+        self.fates.update(zip(names, told, strict=True))
+        bodies = [f"{name} {fate} ".encode() for name, fate in zip(names, told, strict=True)]
+        return messages(names).set_column(0, "body", pa.array(bodies, pa.binary()))
 
 
 class Run:
@@ -270,7 +242,7 @@ class Run:
 
     def burn(self, seconds, pause_s):
         """Publishes; once the first driver works, kills for `seconds`, and each kind of `once`."""
-        publishing = Publishing(self.broker.endpoint, self.rate, self.settle)
+        publishing = Fated(self.broker.endpoint, self.rate, self.settle)
         publishing.start()
         self.start_driver()
         end = strike_at = None

@@ -23,8 +23,7 @@ from ackq.client import Admin
 from ackq.errors import AckqError
 from ackq_broker import embedded
 from tests.crash import fire
-from tests.crash.edges import Publishing
-from tests.crash.harness import in_queue
+from tests.crash.harness import Publishing, in_queue
 from tests.crash.links.driver import DriverProcess
 from tests.crash.links.table import TableRows, table_folder
 from tests.eventually import eventually
