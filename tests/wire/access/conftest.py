@@ -108,11 +108,11 @@ class Guarded(NamedTuple):
 
 
 @contextmanager
-def with_master(folder):
+def with_master(folder, **env):
     """Runs a broker with a master, to which further users can be added."""
     path = folder / "users.toml"
     tokens = {"master": add_master(path)}
-    env = {"ACKQ_BROKER_USERS": str(path)}
+    env["ACKQ_BROKER_USERS"] = str(path)
     with ackq_broker.embedded(folder / "data", sync=False, env=env) as broker:
         yield Guarded(broker, path, tokens)
 

@@ -17,10 +17,11 @@ from ackq.errors import PermissionDeniedError
 from ackq.v1 import links_pb2, sessions_pb2
 from ackq.wire.fetch_key import fetch_key
 from tests.eventually import eventually
+from tests.fakes import machine
 from tests.fakes.raw_client import holder, refused_with
 from tests.fakes.raw_link import RawLink
 from tests.fuzz.mutations import Filler
-from tests.wire.access.conftest import METHODS, add_user, all_on
+from tests.wire.access.conftest import METHODS, add_user, all_on, with_master
 
 FAR = 1 << 61
 REQUESTS = 80
@@ -76,6 +77,15 @@ class Alice:
         self.channel.settle(pulled.tag)
         assert self.channel.answer("settled").settled == 1
         return rows, pulled.body
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A broker that ends no silent stream of alice's while mallory is at work."""
+    (tmp_path / "env").mkdir()
+    env = machine.with_limits(tmp_path / "env", {"HEARTBEAT_MS": 1_000_000})
+    with with_master(tmp_path, **env) as found:
+        yield found
 
 
 @pytest.fixture
