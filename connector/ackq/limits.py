@@ -124,6 +124,11 @@ LINK_DOUBT_S: Final = 24 * 3600
 # JetStream answers acknowledgements and publishes; without an answer for this time it is a cut.
 LINK_ANSWER_S: Final = 30
 
+# --- numbers ---
+# The largest number that a client may give what is counted: publishes, deliveries, batches, rows.
+# Sums of a few stay within a signed 64-bit integer.
+LARGEST_NUMBER: Final = 1 << 62
+
 # --- time ---
 # A publish time, microseconds since the epoch: 0001-01-03 to 9999-12-30, UTC. Arrow, Spark and
 # datetime hold the years 1 to 9999; a day or two less at each end can be shown in every time zone.

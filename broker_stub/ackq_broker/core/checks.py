@@ -75,6 +75,20 @@ def check_duration(what: str, duration_ms: int) -> None:
         )
 
 
+def check_number(what: str, number: int) -> None:
+    """Checks that a client's number is at most 2^62 (I6); raises InvalidArgumentError."""
+    if not 0 <= number <= limits.LARGEST_NUMBER:
+        raise InvalidArgumentError(
+            f"{what} {number}: it must be 0 to {limits.LARGEST_NUMBER}.",
+            limit=limits.LARGEST_NUMBER,
+        )
+
+
+def check_batch_id(batch_id: int) -> None:
+    """Checks the number of a batch (I6); raises InvalidArgumentError."""
+    check_number("The id of a batch (the txnVersion of a batch write) cannot be", batch_id)
+
+
 def queue_named(state: State, name: str) -> Queue:
     """Returns the queue of this name; raises QueueNotFoundError."""
     queue_id = state.queue_ids.get(name)

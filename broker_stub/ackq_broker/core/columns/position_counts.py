@@ -6,11 +6,16 @@ look-up cost a few bitmap operations, whatever the counts are.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from pyroaring import BitMap64
 
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.bitmaps import Int64s
+
+# Counts are signed 64-bit integers; a larger one in an old journal counts as the largest.
+_MOST: Final = (1 << 63) - 1
 
 
 class Counts:
@@ -53,6 +58,7 @@ class Counts:
 
     def put(self, count: int, positions: BitMap64) -> None:
         """Sets the count of these positions, which must be zero, or have no bit of the new one."""
+        count = min(count, _MOST)
         for bit in range(count.bit_length()):
             if bit == len(self._planes):
                 self._planes.append(BitMap64())

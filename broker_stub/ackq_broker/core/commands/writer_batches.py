@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from ackq_broker.core.columns.bitmaps import Int64s
@@ -23,9 +25,10 @@ class OpenStage(Command):
     """Opens a stage of a writer's batch. Reply: None.
 
     Errors: BatchOrderError (batch already passed), FencedError (stage id used), LimitError,
-    HistoryChangedError (Q8), WriterForgottenError, PermissionDeniedError (another user's writer). A
-    `single` writer commits only this batch, and nobody can run it again. `user` is empty where
-    there are no users (A10), in this command and the following ones.
+    HistoryChangedError (Q8), WriterForgottenError, PermissionDeniedError (another user's writer),
+    InvalidArgumentError (a batch id above 2^62). A `single` writer commits only this batch, and
+    nobody can run it again. `user` is empty where there are no users (A10), in this command and the
+    following ones.
     """
 
     stage_id: bytes
@@ -93,7 +96,7 @@ class CommitBatch(Command):
 
     Errors: StageMismatchError, BatchOrderError, BatchChangedError, HistoryChangedError, LimitError,
     WriterForgottenError, OutcomeUnknownError (a `single` writer that was forgotten since),
-    PermissionDeniedError (another user's writer).
+    PermissionDeniedError (another user's writer), InvalidArgumentError (a number above 2^62).
 
     Attributes:
         single: The writer commits no other batch, so that it can be forgotten.
@@ -123,8 +126,15 @@ class CommitBatch(Command):
     @property
     def rows(self) -> int:
         """Number of rows of all stages, as their writer counted them."""
-        elsewhere = (stage.rows for edge in self.others for stage in edge.stages)
-        return sum(stage.rows for stage in self.stages) + sum(elsewhere)
+        return sum(stage.rows for stage in self._every_stage())
+
+    @property
+    def payload_bytes(self) -> int:
+        """Payload bytes of all stages, as their writer counted them."""
+        return sum(stage.payload_bytes for stage in self._every_stage())
+
+    def _every_stage(self) -> Iterator[StageRef]:
+        return chain(self.stages, *(edge.stages for edge in self.others))
 
 
 class CommittedBatch(NamedTuple):

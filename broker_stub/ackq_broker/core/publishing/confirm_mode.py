@@ -6,12 +6,11 @@ often it is sent (P10).
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
+from ackq import limits
 from ackq.errors import InvalidArgumentError
 from ackq_broker.core import commands, fields, records
 from ackq_broker.core.columns import bitmaps
@@ -24,7 +23,6 @@ from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Publisher, State
 
 # Above any count of publishes, and far enough below the maximum of a signed 64-bit integer.
-_LARGEST_NUMBER: Final = 1 << 62
 
 
 def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
@@ -193,7 +191,7 @@ def missing(state: State, publisher_id: bytes, first: int, last: int) -> list[tu
     """
     publisher = publishers.find(state, publisher_id)
     first = max(first, publisher.lowest_unanswered)
-    last = min(last, _LARGEST_NUMBER)
+    last = min(last, limits.LARGEST_NUMBER)
     seen = bitmaps.array(bitmaps.between(publisher.accepted | publisher.transient, first, last))
     edges = np.concatenate(([first - 1], seen, [last + 1]))
     gaps = np.flatnonzero(np.diff(edges) > 1)

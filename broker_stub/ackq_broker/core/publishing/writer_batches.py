@@ -23,7 +23,7 @@ from ackq.errors import (
     UnroutableError,
 )
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import plural, queue_named
+from ackq_broker.core.checks import check_batch_id, check_number, plural, queue_named
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import (
     BatchKey,
@@ -53,6 +53,7 @@ def open_stage(state: State, command: commands.OpenStage, now_us: int) -> Decisi
             "write() call.",
             stage=command.stage_id.hex(),
         )
+    check_batch_id(command.batch_id)
     writer = writers.find(state, command.writer, command.user)
     if writer is not None and command.batch_id < writer.batch_id:
         raise _passed(writer, command.batch_id)
@@ -249,6 +250,9 @@ def apply_stages_dropped(state: State, _sequence: int, record: records.StagesDro
 
 def commit_batch(state: State, command: commands.CommitBatch, now_us: int) -> Decision:
     """K3, K12: makes the named stages visible, once per (writer, batch)."""
+    check_batch_id(command.batch_id)
+    check_number("The rows of a batch cannot be", command.rows)
+    check_number("The bytes of a batch cannot be", command.payload_bytes)
     if command.single and command.stages and command.writer not in state.writers:
         raise _outcome_unknown(command)
     writer = writers.find(state, command.writer, command.user)

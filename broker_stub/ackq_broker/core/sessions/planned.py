@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ackq import limits
 from ackq.errors import BatchChangedError, UnreadLeaseError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import plural
+from ackq_broker.core.checks import check_number, plural
 from ackq_broker.core.commands import Decision
 from ackq_broker.core.sessions import holder
 from ackq_broker.core.state.state import Lease, QueryBatch, Session, State
@@ -135,8 +136,9 @@ def name_empty(session: Session, command: commands.NoteFetch) -> Decision:
 def count_empty(session: Session, command: commands.Attach) -> Decision:
     """Records batches without rows that the holder's query planned, and that no task knows.
 
-    Raises FencedError when another holder has the session.
+    Raises FencedError when another holder has the session, InvalidArgumentError for more than 2^62.
     """
+    check_number("The batches planned without rows cannot be", command.planned)
     holder.check_token(session, command.holder.token)
     known = session.planned
     more = command.planned - session.counted
@@ -146,7 +148,7 @@ def count_empty(session: Session, command: commands.Attach) -> Decision:
     record = records.BatchPlanned(
         session.name,
         known.query_id,
-        known.batch_id + more,
+        _later(known.batch_id, more),
         command.planned,
         user=known.user,
     )
@@ -174,8 +176,13 @@ def apply_accepted(state: State, sequence: int, session: Session, lease: Lease) 
     known = session.planned
     if known is not None and not lease.readers:
         tags = lease.floor + 1, lease.segments[-1].last_tag
-        key = PlannedBatch(known.user, known.query_id, known.batch_id + 1)
+        key = PlannedBatch(known.user, known.query_id, _later(known.batch_id, 1))
         remember(state, session, key, sequence, tags)
+
+
+def _later(batch_id: int, more: int) -> int:
+    """The id of the batch that comes so many later; the largest id stays it."""
+    return min(batch_id + more, limits.LARGEST_NUMBER)
 
 
 def known_batch(state: State, query_id: str, user: str) -> QueryBatch | None:

@@ -17,7 +17,7 @@ from ackq.errors import (
     SessionNotFoundError,
 )
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import foreign
+from ackq_broker.core.checks import check_batch_id, foreign
 from ackq_broker.core.commands import Decision, LeaseOwner
 from ackq_broker.core.sessions import holder, planned
 from ackq_broker.core.state.state import Lease, Reader, Session, State
@@ -48,7 +48,9 @@ def note(state: State, command: commands.NoteFetch, _now_us: int) -> Decision:
 
     Raises:
         BatchChangedError: The batch was planned before, and this lease was made later (S11).
+        InvalidArgumentError: The batch id is above 2^62.
     """
+    check_batch_id(command.batch_id)
     session = state.sessions.get(state.incarnations.get(command.incarnation, ""))
     if session is None or command.epoch != session.epoch or not session.holder.token:
         return Decision()
@@ -130,8 +132,9 @@ def find(state: State, owner: LeaseOwner) -> OwnedLease:
     Raises:
         SessionNotFoundError: There is no such session, or none that the run reads for the batch.
         FencedError: The epoch of the run, or the one that the owner names, is over (S3).
-        InvalidArgumentError: The run reads several sessions for the batch.
+        InvalidArgumentError: The run reads several sessions for the batch, or its id is above 2^62.
     """
+    check_batch_id(owner.batch_id)
     session = (
         holder.session_named(state, owner.session) if owner.session else _read_by(state, owner)
     )

@@ -49,6 +49,7 @@ def keep(session: Session, at_us: int) -> None:
         lease.batch_id = lease.readers[-1].batch_id
     elif session.planned is not None:
         lease.batch_id = session.planned.batch_id
+    lease.batch_id = min(lease.batch_id, limits.LARGEST_NUMBER)
     if session.kept:
         session.kept[-1].pack()
     session.kept.append(lease)

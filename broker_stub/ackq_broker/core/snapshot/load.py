@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
+from ackq import limits
 from ackq.errors import UnsupportedError
 from ackq_broker.core.columns.bitmaps import decode_hook
 from ackq_broker.core.columns.deadlines import Deadlines
@@ -345,6 +346,8 @@ def _index(state: State) -> None:
 def _index_session(state: State, session: Session) -> None:
     if session.only_kept is not None:
         session.kept, session.only_kept = [session.only_kept], None
+    for lease in session.kept:
+        lease.batch_id = min(lease.batch_id, limits.LARGEST_NUMBER)
     for lease in session.kept[:-1]:
         lease.pack()
     state.incarnations[session.incarnation] = session.name

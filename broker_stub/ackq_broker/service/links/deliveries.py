@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from pyroaring import BitMap
 
+from ackq import limits
 from ackq.errors import InvalidArgumentError, SchemaError
 from ackq.v1 import links_pb2 as pb
 from ackq.v1 import messages_pb2
@@ -26,8 +27,6 @@ Request = frame.Frame[pb.LinkHeader]
 
 _KEY_BYTES: Final = 16
 _CHECK_BYTES: Final = 8
-# As for publish numbers: above any count, with distance to the limit of a signed 64-bit integer.
-_LARGEST_NUMBER: Final = 1 << 62
 
 
 class PreparedDeliveries(NamedTuple):
@@ -102,9 +101,9 @@ def _check_numbers(sent: pb.LinkDeliveries) -> None:
             f"{sent.lowest_unanswered}, are invalid: they count from 1, and have at least one row."
         )
     if (
-        last > _LARGEST_NUMBER
+        last > limits.LARGEST_NUMBER
         or max(sent.proven, sent.proven_number) > last
-        or sent.subscription > _LARGEST_NUMBER
+        or sent.subscription > limits.LARGEST_NUMBER
     ):
         raise InvalidArgumentError(
             f"Deliveries {sent.first_number} to {last} of subscription {sent.subscription}, with "

@@ -48,7 +48,6 @@ A = TypeVar("A")
 _THREAD_BYTES: Final = 64 * limits.KIB
 # As in the core: above any count of publishes, with distance to the limit of a signed 64-bit
 # integer.
-_LARGEST_NUMBER: Final = 1 << 62
 # Bytes of returns, which hold messages, that a client may leave unread.
 _RETURNED_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
 # Time for requests that arrived together on one stream, before the other streams have a turn.
@@ -289,7 +288,7 @@ def numbers_of(group: list[Request]) -> Numbers:
 
 def check_numbers(first: int, last: int) -> None:
     """Checks the range of publish numbers; raises InvalidArgumentError."""
-    if not 1 <= first <= _LARGEST_NUMBER or last > _LARGEST_NUMBER:
+    if not 1 <= first <= limits.LARGEST_NUMBER or last > limits.LARGEST_NUMBER:
         raise InvalidArgumentError(
             f"Publish numbers start at 1 and end at 2^62; this request names {first} to {last}."
         )
