@@ -217,6 +217,7 @@ async def _serve(
         "fdatasync" if options.sync else "none",
         holdings,
         Backups(engine, options.backup_dir),
+        links.end,
     )
     health_servicer = await _add_services(
         server,

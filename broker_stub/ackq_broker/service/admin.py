@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from ackq import __version__
@@ -53,6 +54,7 @@ class AdminService:
         sync_mode: How the journal syncs, for `ServerInfo`.
         holdings: Knows the holders of a queue's messages.
         backups: Makes backups; None: backups are refused.
+        end_link: Ends the stream of a link that was removed with its queue.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class AdminService:
         sync_mode: str,
         holdings: Holdings,
         backups: Backups | None = None,
+        end_link: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._engine = engine
         self._dispatcher = dispatcher
         self._backups = backups or Backups(engine, None)
         self._sync_mode = sync_mode
         self._holdings = holdings
+        self._end_link = end_link
         self._started_s = time.monotonic()
 
     async def server_info(self, _: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
@@ -131,7 +135,8 @@ class AdminService:
         return copied(pb.DeclareQueueResponse, reply)
 
     async def delete_queue(self, request: pb.DeleteQueueRequest) -> pb.DeleteQueueResponse:
-        """Removes a queue (Q4); when forced, its consumers are cancelled."""
+        """Removes a queue (Q4); when forced, its consumers are cancelled, its links end (L13)."""
+        links = views.links_to(self._engine.core.state, request.queue)
         reply, sequence = self._engine.decide(
             commands.DeleteQueue(request.queue, request.force, request.if_empty)
         )
@@ -139,6 +144,8 @@ class AdminService:
         reason = QueueNotFoundError(f"The queue '{name}' was deleted.", queue=name)
         for consumer in self._dispatcher.consumers(name):
             consumer.cancel(reason)
+        for link in links:
+            self._end_link(link)
         await self._engine.sync_gate.wait(sequence)
         return pb.DeleteQueueResponse(ready=reply.ready, unacked=reply.unacked)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ackq import errors
 from ackq.v1 import links_pb2
 from tests.fakes.raw_link import RawLink
 
@@ -43,3 +44,15 @@ def test_a_lease_is_half_of_a_window(client, reader, ack, more, least, leases):
         end = leased.end_tag
     assert found == leases
     link.close()
+
+
+def test_the_queue_of_an_idle_link_is_deleted(client, reader):
+    """L13, S4: the link's process ends with its queue; sessions of other queues go on."""
+    incarnation = client.advance(reader).incarnation
+    client.declare("linked")
+    link = RawLink(client, queue="linked")
+    link.subscribe()
+    client.delete("linked", force=True)
+    assert client.advance(reader, incarnation=incarnation).end_tag == 0
+    assert type(link.error()) is errors.LinkNotFoundError
+    assert client.advance(reader, incarnation=incarnation).end_tag == 0

@@ -11,6 +11,7 @@ from ackq_broker.core.checks import ANONYMOUS_PREFIX
 from ackq_broker.core.commands import (
     FetchLabel,
     HolderInfo,
+    LinkAck,
     LinkInfo,
     RefusedByHistory,
     SessionInfo,
@@ -129,6 +130,20 @@ def link_queue(state: State, name: str) -> str:
     """The queue that a link brings messages to; empty if there is no such link."""
     found = state.links.get(name)
     return state.queues[found.queue_id].name if found is not None else ""
+
+
+def holding_queue(state: State, link: str) -> str:
+    """The queue in which a link holds messages until they are settled (L9); empty for none."""
+    found = state.links.get(link)
+    if found is None or found.ack is not LinkAck.SETTLED:
+        return ""
+    return state.queues[found.queue_id].name
+
+
+def links_to(state: State, queue: str) -> list[str]:
+    """The names of the links that bring messages to a queue; none if there is no such queue."""
+    queue_id = state.queue_ids.get(queue)
+    return sorted(state.queues[queue_id].links) if queue_id is not None else []
 
 
 def link_missing(state: State, name: str) -> int:

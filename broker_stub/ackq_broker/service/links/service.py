@@ -10,7 +10,6 @@ from typing import Final
 from ackq.errors import LinkNotFoundError
 from ackq.v1 import links_pb2 as pb
 from ackq_broker.core import commands, views
-from ackq_broker.core.commands import LinkAck
 from ackq_broker.engine.engine import Engine
 from ackq_broker.engine.events import event
 from ackq_broker.service.links.info import link_info
@@ -87,9 +86,9 @@ class LinksService:
         """
         windows, core = dict.fromkeys(queues, 0), self._engine.core
         for name, stream in self._live.items():
-            link = views.link_info(core.state, name)
-            if link.queue in windows and link.ack is LinkAck.SETTLED:
-                windows[link.queue] += stream.report.window_messages
+            queue = views.holding_queue(core.state, name)
+            if queue in windows:
+                windows[queue] += stream.report.window_messages
         total = sum(windows.values())
         if (
             not all(windows.values())
@@ -123,14 +122,7 @@ class LinksService:
                 incumbent_live=self._liveness.live(request.link),
             )
         )
-        self._liveness.forget(request.link)
-        stream = self._live.get(request.link)
-        if stream is not None:
-            stream.fence(
-                LinkNotFoundError(
-                    f"The link '{request.link}' was removed by an operator.", link=request.link
-                )
-            )
+        self.end(request.link)
         _log.info(
             "link '%s' was removed by an operator, with %d messages held and %d acknowledgements "
             "not proven",
@@ -143,3 +135,12 @@ class LinksService:
         )
         await self._engine.sync_gate.wait(sequence)
         return pb.RemoveLinkResponse(held=reply.held, unproven=reply.unproven)
+
+    def end(self, link: str) -> None:
+        """Ends the stream of a link that was removed, by itself (L25) or with its queue (L13)."""
+        self._liveness.forget(link)
+        stream = self._live.get(link)
+        if stream is not None:
+            stream.fence(
+                LinkNotFoundError(f"The link '{link}' was removed by an operator.", link=link)
+            )

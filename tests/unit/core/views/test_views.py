@@ -35,8 +35,8 @@ def arguments(core, name):
     (batch,) = views.staged_batches(state, 1, "held")
     keeper = views.keepers(state, queue.queue)[0]
     epoch = (session.session, session.incarnation, session.epoch)
-    queue_views = "browse", "dead_letters", "keepers", "plan_browse", "ready", "tail"
-    link_views = "link_holder", "link_info", "link_missing", "link_queue"
+    queue_views = "browse", "dead_letters", "keepers", "links_to", "plan_browse", "ready", "tail"
+    link_views = "holding_queue", "link_holder", "link_info", "link_missing", "link_queue"
     session_views = "find_retained", "lease_pieces", "ready_total"
     given = {
         **dict.fromkeys((*queue_views, "waiting_messages"), (queue.queue,)),
