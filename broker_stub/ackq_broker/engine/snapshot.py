@@ -172,6 +172,7 @@ class Snapshots:
         self._run = run
         self._pause_s = pause_s
         self._step = or_fail(self._next_slice)
+        self._finish = or_fail(partial(self._encode, float("inf")))
         self._encoding: _Encoding | None = None
         self._written: Future[Any] = Future()
 
@@ -212,10 +213,10 @@ class Snapshots:
             await asyncio.wrap_future(self.write())
 
     def _begin(self, store: Callable[[Iterable[bytes], int], Future[T]]) -> Future[T]:
-        self._encode(float("inf"))
+        self._finish()
         encoding = self._encoding = _Encoding(pack_time(self._clock.now_us()), self._core.cut())
         self._written = written = store(encoding.chunks, self._core.sequence)
-        self._next_slice()
+        self._step()
         return written
 
     def abandon(self) -> None:
@@ -230,11 +231,18 @@ class Snapshots:
             asyncio.get_running_loop().call_later(self._pause_s(), self._step)
 
     def _encode(self, seconds: float) -> None:
-        """Encodes for a time slice; abandons a snapshot whose writing has already ended."""
+        """Encodes for a time slice; abandons a snapshot whose writing has already ended.
+
+        One that fails is abandoned, too: what was encoded of it must not count as the whole.
+        """
         if self._written.done():
             self.abandon()
         elif self._encoding is not None:
-            self._encoding.go_on(seconds)
+            try:
+                self._encoding.go_on(seconds)
+            except BaseException:
+                self.abandon()
+                raise
             if not self._encoding.cut.open:
                 self._encoding = None
 

@@ -133,6 +133,41 @@ async def test_an_abandoned_snapshot_does_not_count(tmp_path):
     engine.core.cut()  # the failed snapshot's cut is closed
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_state_that_cannot_be_encoded(tmp_path, monkeypatch, begun):
+    """O5, I2: a backup that fails ends the broker, and its parts never count as a whole.
+
+    Nor do those of a snapshot that was begun before, which the backup finishes first.
+    """
+    data, target, ends = tmp_path / "data", tmp_path / "backup", []
+    monkeypatch.setattr(recovery, "_die", ends.append)
+    monkeypatch.setattr(snapshot, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(snapshot, "_SLICE_S", 0 if begun else 3600)
+    async with started(data) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshot.Cut, "pieces", unencodable)
+            earlier = [engine.snapshots.write()] if begun else []
+            with pytest.raises(OverflowError):
+                await engine.snapshots.back_up(target)
+        assert list(map(type, ends)) == [OverflowError]
+        for written in earlier:
+            with pytest.raises(ClosedError, match="abandoned"):
+                await asyncio.wrap_future(written)
+        expected, sequence = engine.core.snapshot(), engine.core.sequence
+        await asyncio.wrap_future(engine.snapshots.write())
+        assert stored(data, sequence)[0] == expected
+        assert not target.exists()
+
+
+def unencodable(cut):
+    """The pieces of a state that has a number too large for any record."""
+    try:
+        yield b"the first bytes of a state"
+        raise OverflowError
+    finally:
+        cut.close()
+
+
 def test_long_work_pauses_while_others_decide():
     """I6: from a short decision on, until none has come for a while.
 
