@@ -111,9 +111,15 @@ class Authorization:
         Raises:
             PermissionDeniedError: Names the missing permission and nothing else (A3).
             LimitError: The user is at one of its limits (A5).
+            UnauthenticatedError, BrokerUnavailableError: The user was removed or changed since the
+                call began (A1).
         """
         if caller.rights is not None:
             assert self._state is not None
+            assert self._users_file is not None
+            users, user = self._users_file.users, caller.rights.user
+            if users.by_name.get(user.name) != user:
+                raise _why_ended(users, user.name)
             caller.require(needs(method, request, self._state, caller.user))
             self._usage.check(caller, method, request)
 
@@ -231,8 +237,8 @@ def _why_ended(users: Users, name: str) -> AckqError:
     if name not in users.by_name:
         return UnauthenticatedError(f"The user '{name}' was removed from this broker.", user=name)
     return BrokerUnavailableError(
-        f"The permissions of the user '{name}' were changed, so its streams were ended. Connect "
-        "again.",
+        f"The permissions of the user '{name}' were changed, so its streams and waiting calls were "
+        "ended. Connect again.",
         user=name,
         cause=f"the permissions of user '{name}' were changed",
     )

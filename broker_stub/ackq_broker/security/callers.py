@@ -87,6 +87,10 @@ def _nowhere(_: PermissionDeniedError) -> None:
     """Ignores a refusal: without users there is no audit."""
 
 
+def _allowed() -> None:
+    """Allows a request to go on: without users everything is."""
+
+
 class Caller:
     """The caller of a call: its remote address and its user's rights.
 
@@ -96,15 +100,18 @@ class Caller:
 
     Attributes:
         denied: Writes a refusal that the call itself answers to the audit (A8).
+        check_again: Checks the only request of a call again, after it has waited (A1): raises as
+            `Authorization.check`.
     """
 
-    __slots__ = ("denied", "peer", "rights")
+    __slots__ = ("check_again", "denied", "peer", "rights")
     anonymous: ClassVar[Caller]
 
     def __init__(self, peer: str, rights: Rights | None) -> None:
         self.peer = peer
         self.rights = rights
         self.denied: Callable[[PermissionDeniedError], None] = _nowhere
+        self.check_again: Callable[[], None] = _allowed
 
     @property
     def name(self) -> str:

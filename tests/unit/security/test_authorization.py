@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from contextlib import nullcontext
 
 import pytest
 
-from ackq.errors import QueueNotFoundError
+from ackq.errors import BrokerUnavailableError, QueueNotFoundError, UnauthenticatedError
 from ackq.v1 import admin_pb2
 from ackq_broker.core import Core
 from ackq_broker.security import users
@@ -63,6 +64,20 @@ def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, res
     asyncio.run(cancelled())
     (line,) = (json.loads(record.getMessage()) for record in caplog.records)
     assert line["result"] == result
+
+
+@pytest.mark.parametrize(
+    ("read", "refusal"),
+    [(None, UnauthenticatedError), ("q.*", BrokerUnavailableError), ("q", None)],
+)
+def test_a_request_that_comes_late(guarded, path, read, refusal):
+    """A1: it is checked for its user as that is now, though the call began before."""
+    app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
+    text = path.read_text() + "[users.other]\nrole = 'operator'\n"
+    path.write_text("" if read is None else text.replace("read = 'q'", f"read = '{read}'"))
+    guarded.reload()
+    with pytest.raises(refusal) if refusal else nullcontext():
+        guarded.check(app, PURGE, request)
 
 
 @pytest.mark.parametrize(

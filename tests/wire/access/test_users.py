@@ -59,6 +59,27 @@ def test_a_user_that_is_removed(app):
         assert other.confirmed(1) == {1}
 
 
+def test_a_user_that_is_removed_while_it_waits(app):
+    """A1, S4: an advance that waits for messages leases none for a user that is removed."""
+    with app.client("app") as client, app.client("master") as master:
+        reader = holder()
+        request = sessions_pb2.AdvanceRequest(
+            session="s",
+            holder=reader,
+            queues=["q"],
+            incarnation=client.advance(reader).incarnation,
+            wait_ms=10_000,
+        )
+        answer = client.sessions.Advance.future(request, timeout=TIMEOUT_S)
+        eventually("the advance, which proves its session", lambda: master.session().proven)
+        users_editor.remove(app.path, "app")
+        eventually("the removal", lambda: not app.knows("app"))
+        master.publish(b"a")
+        if (failed := answer.exception()) is not None:  # else it had waited long enough
+            assert type(error_of(failed)[0]) is errors.UnauthenticatedError
+        assert master.queue("q").ready == 1
+
+
 @pytest.mark.parametrize("held", ["a consumer", "a waiting pull"])
 def test_a_user_that_may_not_read_any_more(app, held):
     """A1, C9, C11: a changed user's stream ends as unavailable, and its channel is not resumed.

@@ -86,6 +86,7 @@ class SessionsService:
         while _may_wait(request, reply) and await self._until_leasable(request, reply, deadline):
             if views.queues_like(self._engine.core.state, request.queue_pattern) != found:
                 break  # the caller may lack permission for new queues (A2): the next call checks
+            current.get().check_again()
             reply, sequence = self._advance(request)
         await self._engine.sync_gate.wait(sequence)
         return self._advanced(reply)

@@ -123,6 +123,9 @@ class _Bridge:
     async def unary(self, _: object, context: _Context) -> Any:
         async def run(caller: Caller) -> Any:
             request = await self._only(context, caller)
+            if caller.rights is not None:
+                again = self._authorization.check
+                caller.check_again = partial(again, caller, self._name, request)
             work = self._call(request)
             response = await self._authorization.audited(caller, self._name, request, work)
             return self._authorization.visible(caller, request, response)
