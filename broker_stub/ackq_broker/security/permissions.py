@@ -228,8 +228,10 @@ def _advance(request: sessions_pb2.AdvanceRequest, state: State) -> Iterator[Nee
     pattern = request.queue_pattern
     for queue in views.queues_like(state, pattern) if pattern else ():
         yield Need("read", "queue", queue, f"read on each queue like '{pattern}'")
-    # By name too: an opening may replace that session, and a successor has another incarnation.
-    for session in views.session_access(state, request.session, request.incarnation):
+    # By name too: an opening may replace that session, and a successor has another incarnation. A
+    # rewind reads what it retains, and a refusal may name the queues of that (S14).
+    names, rewinds = (request.session, request.incarnation), request.HasField("rewind")
+    for session in views.session_access(state, *names, retained=rewinds):
         yield from _session_needs(session)
 
 

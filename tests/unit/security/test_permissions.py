@@ -128,10 +128,11 @@ def test_nobody_has_the_key_of_a_session_without_a_holder(monkeypatch):
     [
         ("BrowseLease", sessions_pb2.BrowseLeaseRequest(session="s", incarnation="i")),
         ("PlanRetained", sessions_pb2.PlanRetainedRequest(session="s")),
+        ("Advance", sessions_pb2.AdvanceRequest(session="s", rewind=sessions_pb2.RewindPoint())),
     ],
 )
 def test_retained_batches_need_their_queues(method, request_):
-    """A2, S13: also read on the queues that the session has read before."""
+    """A2, S13, S14: also read on the queues that the session has read before."""
     lease = found("SessionsService.BrowseLease", sessions_pb2.BrowseLeaseRequest(session="s"))
     more = found(f"SessionsService.{method}", request_)
     assert len(more) == len(lease) + 1

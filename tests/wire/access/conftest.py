@@ -147,7 +147,8 @@ class World(NamedTuple):
 def world(table):
     """Creates queues `q` and `dead`, exchange `x`, session `s` with a lease of `q`, and writer `w`.
 
-    Also links `l`, of `q`, and one that holds a message of it, so that it cannot be removed.
+    Also links `l`, of `q`, and one that holds a message of it, so that it cannot be removed. And
+    session `past`, which reads `dead` and retains a batch of queue `hidden`, which nobody may read.
     """
     reader = holder()
     with table.client("master") as master:
@@ -164,4 +165,11 @@ def world(table):
         held.deliver(held.subscribe(), 1, [1])
         held.stored()
         held.close()
+        past, fields = holder(), {"session": "past", "retain_ms": 10**9}
+        incarnation = master.advance(past, queues=["dead"], **fields).incarnation
+        for at, queue in enumerate(("hidden", "dead")):
+            master.declare(queue)
+            master.publish(b"x", queue=queue)
+            master.advance(past, incarnation=incarnation, start_tag=at, queues=[queue], **fields)
+        master.advance(past, incarnation=incarnation, start_tag=2, queues=["dead"], **fields)
     return World(reader, lease, "held")

@@ -200,6 +200,11 @@ CASES = [
     ("SessionsService.Horizon", {}, anybody),
     ("SessionsService.Advance", lambda world: held(world, queues=["q"]), has("read")),
     ("SessionsService.Advance", lambda world: held(world, queue_pattern="q*"), has("read")),
+    (
+        "SessionsService.Advance",
+        {"session": "past", "queues": ["dead"], "holder": {"token": b"t" * 16}, "rewind": {}},
+        nobody,
+    ),
     ("SessionsService.Attach", lambda world: held(world, end_tag=world.lease.end_tag), has("read")),
     ("SessionsService.Hold", hold, has("read")),
     ("SessionsService.Fetch", fetch, has("read")),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq_broker.core.sessions import queues, readers
-from ackq_broker.core.state.state import Lease, Session, State
+from ackq_broker.core.state.state import Session, State
 
 
 class SessionAccess(NamedTuple):
@@ -34,10 +34,11 @@ def session_access(
     """
     names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
     found = [state.sessions[each] for each in names if each in state.sessions]
-    return [_access(state, each, each.kept if retained else each.leases()) for each in found]
+    return [_access(state, each, retained=retained) for each in found]
 
 
-def _access(state: State, session: Session, leases: Iterable[Lease]) -> SessionAccess:
+def _access(state: State, session: Session, *, retained: bool) -> SessionAccess:
+    leases = (*session.leases(), *session.kept) if retained else session.leases()
     leased = [segment.queue_id for lease in leases for segment in lease.segments]
     queue_ids = dict.fromkeys((*session.queue_ids, *leased))
     return SessionAccess(
