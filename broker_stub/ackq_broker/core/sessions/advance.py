@@ -102,7 +102,7 @@ def advance(state: State, command: commands.Advance, now_us: int) -> Decision:
         rejected_there=tuple(effects.plan.rejected_there),
         retain_ms=command.retain_ms,
         retain_bytes=command.retain_bytes,
-        keeps=retention.keeps(state, session, command, now_us) if accepted else 0,
+        keeps=retention.keeps(state, session, command, again, now_us) if accepted else 0,
         **effects.plan.effects(),
     )
     changes = (

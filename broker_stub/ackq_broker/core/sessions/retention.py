@@ -18,6 +18,7 @@ from ackq_broker.core.commands import Decision
 from ackq_broker.core.queues import retention as queue_retention
 from ackq_broker.core.queues.topology import forget_if_drained
 from ackq_broker.core.sessions import readers
+from ackq_broker.core.sessions.lease import Positions
 from ackq_broker.core.state.state import Lease, Outcomes, Session, State
 
 _MS_US: Final = 1_000
@@ -26,12 +27,18 @@ _MOST_GIVEN: Final = 1_000
 _REPLAY_US: Final = limits.REPLAY_RETENTION_S * 1_000_000
 
 
-def keeps(state: State, session: Session, wish: commands.Advance, now_us: int) -> int:
-    """Number of the kept leases that stay readable when the outstanding lease is accepted."""
+def keeps(
+    state: State, session: Session, wish: commands.Advance, again: Positions, now_us: int
+) -> int:
+    """Number of the kept leases that stay readable when the outstanding lease is accepted.
+
+    Where that lease is detached, it holds what is leased `again` in the same record (S5).
+    """
     if not wish.retain_ms and not wish.retain_bytes:
         return 0
-    held = session.held().items() if wish.retain_bytes else ()
-    size = sum(state.queues[queue_id].placements.size(positions) for queue_id, positions in held)
+    held = again if session.detached else session.held()
+    sizes = (state.queues[queue_id].placements.size(each) for queue_id, each in held.items())
+    size = sum(sizes) if wish.retain_bytes else 0
     return len(session.kept) - _past(session.kept, wish, now_us, size)
 
 

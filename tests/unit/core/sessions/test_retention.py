@@ -84,6 +84,19 @@ def test_the_oldest_batches_end_first(harness, reader, bound):
     refused(PreconditionFailedError, "from batch", again, harness, 1)
 
 
+def test_bytes_of_a_lease_that_timed_out(harness, reader):
+    """S5, S13: bytes are checked at its accept, too, in the record that leases it again."""
+    reader.command = replace(reader.command, retain_ms=0, retain_bytes=70)
+    run_batch(harness, reader, 1)
+    run_batch(harness, reader, 2)
+    harness.publish_to("q", 3)
+    end = reader.advance(6).end_tag
+    reader.note(batch_id=3)
+    reader.detach()
+    reader.advance(end)
+    assert retained(harness) == [2, 3]
+
+
 def replay(reader, after, last):
     """Another process reads the batch accepted last again, and stages an outcome by its session."""
     reader.attach(after, last, holder=BOB)
