@@ -12,6 +12,7 @@ anything.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -86,10 +87,8 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
         there = _declared(admin)
         differences = list(_differences(wanted, there)) or _refusals(admin, wanted)
         if differences:
-            more = len(differences) - _SHOWN
-            shown = differences[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
             raise PropertiesDifferError(
-                f"Nothing was made. {'; '.join(shown)}. Change the file,"
+                f"Nothing was made. {_listed(differences)}. Change the file,"
                 " or delete the queues and exchanges that differ."
             )
         missing = {
@@ -125,9 +124,9 @@ def _declared(admin: Admin) -> dict[str, dict[Key, Definition]]:
 
 
 def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
-    """Reads the definitions of a file; refuses missing names and unknown kinds."""
+    """Reads the definitions of a file; refuses missing names, unknown kinds, contradictions."""
     try:
-        document = json.load(file)
+        document = json.load(file, object_pairs_hook=partial(_object, file.name))
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
             f"{file.name} is {json_flaw(error)}. `ackq definitions export` writes such a file."
@@ -143,6 +142,7 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
             f"{file.name} has the unknown key {unknown[0]!r}. Known are format, {', '.join(_KEYS)}."
         )
     found: dict[str, dict[Key, Definition]] = {}
+    twice: list[str] = []
     for kind in _KEYS:
         entries = document.get(kind, [])
         if not isinstance(entries, list):
@@ -154,8 +154,41 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
             except InvalidArgumentError as error:
                 place = f"{file.name}, entry {number} of {kind}"
                 raise InvalidArgumentError(f"{place}: {error.message}") from error
-            found[kind][_key(kind, each)] = each
+            key = _key(kind, each)
+            twice += _contradictions(f"{_KEYS[kind][0]} '{key[0]}'", found[kind].get(key), each)
+            found[kind][key] = each
+    if twice:
+        raise InvalidArgumentError(
+            f"Nothing was made. {file.name} contradicts itself: {_listed(twice)}. Name each queue "
+            "and exchange once."
+        )
     return found
+
+
+def _object(file: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of a file, which names nothing twice; raises InvalidArgumentError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        raise InvalidArgumentError(
+            f"{file} has '{names.most_common(1)[0][0]}' twice in one object; keep one of them."
+        )
+    return found
+
+
+def _contradictions(what: str, before: Definition | None, again: Definition) -> Iterator[str]:
+    """Describes the properties in which two entries of one name differ."""
+    one, other = _flat(before or again), _flat(again)
+    for name in sorted(one.keys() | other.keys()):
+        if one.get(name) != other.get(name):
+            values = (json.dumps(each[name]) if name in each else "absent" for each in (one, other))
+            yield f"{what} is given twice: {name} is {' and '.join(values)}"
+
+
+def _listed(differences: list[str]) -> str:
+    """Differences in one text, but no endless one."""
+    more = len(differences) - _SHOWN
+    return "; ".join(differences[:_SHOWN] + ([f"and {more} more"] if more > 0 else []))
 
 
 def _check(kind: str, entry: Any) -> None:
