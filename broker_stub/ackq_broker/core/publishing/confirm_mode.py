@@ -22,8 +22,6 @@ from ackq_broker.core.queues.routing import Routed, route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Publisher, State
 
-# Above any count of publishes, and far enough below the maximum of a signed 64-bit integer.
-
 
 def publish(state: State, command: commands.Publish, now_us: int) -> Decision:
     """P3-P8, P10: routes the rows not seen before, and answers every number."""

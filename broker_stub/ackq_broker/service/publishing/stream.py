@@ -46,8 +46,6 @@ A = TypeVar("A")
 
 # Above this size, validating a frame takes longer than handing it to a thread (about 0.1 ms).
 _THREAD_BYTES: Final = 64 * limits.KIB
-# As in the core: above any count of publishes, with distance to the limit of a signed 64-bit
-# integer.
 # Bytes of returns, which hold messages, that a client may leave unread.
 _RETURNED_BYTES: Final = 2 * limits.FRAME_TARGET_BYTES
 # Time for requests that arrived together on one stream, before the other streams have a turn.
