@@ -204,7 +204,9 @@ def main():
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         low = machine.with_limits(folder, timeouts.LOW)
-        os.environ.update(low, **{FOLDER: made})  # for Spark's processes
+        # For Spark's processes, each of which imports the product with these limits.
+        own = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+        os.environ.update(low, **own, **{FOLDER: made})
         with embedded(folder / "data", env=low) as broker:
             with Admin(broker.endpoint) as admin:
                 for queue in ("in", "out"):
