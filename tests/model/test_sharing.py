@@ -1,6 +1,9 @@
 """A batch for several edges is visible once and whole, wherever its attempts ended (K14)."""
 
+import re
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from threading import Condition
 
 import pytest
 
@@ -113,6 +116,34 @@ def test_the_next_batch_finishes_an_unfinished_one(other):
         assert not whole or sink.staged() + sum(visible.values()) == 9 + sum(other.values())
 
 
+@pytest.mark.parametrize("again", [{"a": 9}, {"a": 5, "c": 4}, {"a": 2, "c": 3, "d": 4}])
+def test_the_next_batch_drops_what_its_home_did_not_commit(again):
+    """K14: an edge prepared an attempt, and the batch was then committed for edges without it."""
+    sink = Sink()
+    sink.run(Attempt({"a": 3, "b": 6}, 3), "run 1")  # two looks, and b prepares
+    assert edges.home_of("query", "a,b") == "a"
+    assert sink.run(Attempt(again), "run 2") is None
+    assert sink.run(Attempt({"a": 10, "b": 20}), "run 3", batch=1) is None
+    assert sink.visible() == together(again, {"a": 10, "b": 20})
+    assert not sink.staged()
+
+
+def test_an_edge_that_its_home_left_behind_is_refused():
+    """K14: a home with a later batch for other edges knows nothing of the earlier one any more."""
+    assert [edges.home_of("query", each) for each in ("b,c", "a,c")] == ["c", "a"]
+    sink = Sink()
+    sink.run(Attempt({"b": 3, "c": 3}, 4), "run 1")  # two looks, b prepares, and c commits
+    for batch in (1, 2):
+        assert sink.run(Attempt({"c": 10**batch}), "run 2", batch=batch) is None
+    told = r"the edges b,c, and c, .* has a later batch .*: `ackq batch drop --force 'query' 0`"
+    error = sink.run(Attempt({"b": 100, "c": 0}), "run 3", batch=3)
+    assert isinstance(error, BatchChangedError)
+    assert re.search(told, str(error))
+    sink.decide("b", c.DropBatch(c.BatchKey("query", 0), force=True))
+    assert sink.run(Attempt({"b": 1000, "c": 0}), "run 4", batch=3) is None
+    assert sink.visible() == {"b": 1000, "c": 113}
+
+
 @pytest.mark.parametrize("call", range(1, calls(Attempt(FIRST)) + 1))
 def test_a_slow_driver_and_the_next_batch(call):
     """K14: the next batch is written while a driver is before a call of its commit."""
@@ -134,9 +165,71 @@ def test_a_slow_driver_and_the_next_batch(call):
     assert not sink.staged()
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(FIRST, {"a": 70, "b": 10, "c": 20}), (THIRD, {"a": 100, "b": 0, "c": 0})],
+    ids=["rows at all edges", "rows where the other has none"],
+)
+def test_two_drivers_in_turns(one, other):
+    """K14: drivers of two batches give way to each other before any two calls, and before any one.
+
+    At the end a third batch is written: each batch is visible whole, or not at all and refused.
+    """
+    last = {"a": 1000, "b": 1000, "c": 1000}
+    numbers = range(1, calls(Attempt(FIRST)) + 1)
+    for stop, *stops in product(numbers, repeat=3):
+        sink = InTurns({"run 1": stops, "run 2": [stop]})
+        first, second = sink.both(Attempt(one), Attempt(other))
+        assert sink.run(Attempt(last), "run 3", batch=2) is None
+        taken = [rows for rows, error in ((one, first), (other, second)) if error is None]
+        left = [rows for rows in (one, other) if rows not in taken]
+        possible = [together(*taken, *some, last) for some in ([], left, left[:1], left[1:])]
+        assert sink.visible() in possible, (stops, stop)
+        assert not sink.staged(), (stops, stop)
+
+
+class InTurns(Sink):
+    """Two drivers, one of which runs at a time: each gives way before calls by number."""
+
+    def __init__(self, stops):
+        super().__init__()
+        self._stops = stops
+        self._made = dict.fromkeys(stops, 0)
+        self._turn, self._changed = "run 1", Condition()
+
+    def both(self, first, second):
+        """Runs an attempt of batch 0 and one of batch 1; returns their errors, or None."""
+        with ThreadPoolExecutor(2) as pool:
+            ended = [
+                pool.submit(self._drive, attempt, run, batch)
+                for batch, (run, attempt) in enumerate({"run 1": first, "run 2": second}.items())
+            ]
+        return [each.result() for each in ended]
+
+    def _drive(self, attempt, run, batch):
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._turn == run, 60)
+            error = self.run(attempt, run, batch)
+            del self._made[run]
+            self._give_way()
+        return error
+
+    def commit(self, name, stages, run, fields):
+        if run in self._made:
+            self._made[run] += 1
+            if self._made[run] in self._stops[run]:
+                self._give_way()
+                assert self._changed.wait_for(lambda: self._turn == run, 60)
+        return super().commit(name, stages, run, fields)
+
+    def _give_way(self):
+        self._turn = next((run for run in self._made if run != self._turn), self._turn)
+        self._changed.notify_all()
+
+
 def together(*batches):
     """The rows of several batches at each edge that has some."""
-    rows = {name: sum(each.get(name, 0) for each in batches) for name in FIRST}
+    rows = {name: sum(each.get(name, 0) for each in batches) for name in "abcd"}
     return {name: number for name, number in rows.items() if number}
 
 

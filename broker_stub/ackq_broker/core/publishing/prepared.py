@@ -49,7 +49,9 @@ def check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:
 
 
 def check_alone(state: State, command: commands.CommitBatch) -> None:
-    """Refuses a batch while stages of another one are prepared, whose home may have committed it.
+    """Refuses a batch while another one is prepared, whose home may have committed it.
+
+    An earlier one without rows here does not matter; a later one would drop the batch's stages.
 
     Raises:
         BatchChangedError: An earlier batch, which `unfinished` names, is not finished.
@@ -57,6 +59,9 @@ def check_alone(state: State, command: commands.CommitBatch) -> None:
     """
     kept = (state.stages[each] for each in state.stages_of.get(command.writer, ()))
     others = {each.batch_id for each in kept if each.prepared} - {command.batch_id}
+    writer = state.writers.get(command.writer)
+    if writer is not None and writer.preparing[0] > max(command.batch_id, writer.batch_id):
+        others.add(writer.preparing[0])
     if not others:
         return
     other = min(others)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -88,20 +89,18 @@ def commit(
             as another one (K3).
         AckqError: As `ackq.client.commit_batch`; committing again is safe.
     """
-    try:
-        return _commit(writer, stages, prepare, commit_at)
-    except BatchChangedError as error:
-        if "unfinished" not in error.fields:
-            raise
-        earlier = int(error.fields["unfinished"])
-        edges = _edges_of(earlier, stages, prepare)
-        if not edges:
-            raise
+    for _ in stages:  # an earlier batch may be prepared at each of them
         try:
-            _finish_earlier(home_of(writer, edges), edges, partial(commit_at, batch_id=earlier))
-        except BatchOrderError:
-            raise error from None  # its home has committed a later batch: an operator decides
-    return commit(writer, stages, prepare, commit_at)
+            return _commit(writer, stages, prepare, commit_at)
+        except BatchChangedError as error:
+            if "unfinished" not in error.fields:
+                raise
+            earlier = int(error.fields["unfinished"])
+            edges = _edges_of(earlier, stages, prepare)
+            if not edges:
+                raise
+            _finish_earlier(writer, earlier, edges, commit_at)
+    return _commit(writer, stages, prepare, commit_at)
 
 
 def _commit(
@@ -176,18 +175,41 @@ def _edges_of(batch_id: int, names: Iterable[str], prepare: Prepare) -> str:
             known = prepare(name, (), "", batch_id=batch_id)
         except (BatchOrderError, BatchChangedError):
             continue  # this edge has a later batch
-        if known.edges:
+        if known.edges and not known.committed:
             return known.edges
     return ""
 
 
-def _finish_earlier(home: str, edges: str, commit_at: Commit) -> None:
+def _finish_earlier(writer: str, batch_id: int, edges: str, commit_at: Commit) -> None:
     """Finishes an earlier batch, whose driver ended, as its home has it.
 
-    A home that has not committed it records it without rows, so that nobody commits it later.
+    A home that has not committed it records it without rows, so that nobody commits it later. What
+    an attempt prepared that the home did not commit is dropped.
     """
+    home = home_of(writer, edges)
+    commit_at = partial(commit_at, batch_id=batch_id)
     others: dict[str, Sequence[Stage]] = {name: () for name in edges.split(",") if name != home}
-    _finish(commit_at(home, (), edges=edges, others=others, keep_changed=True), commit_at)
+    try:
+        known = commit_at(home, (), edges=edges, others=others, keep_changed=True)
+    except BatchOrderError:
+        raise BatchChangedError(
+            f"Batch {batch_id} was prepared for the edges {edges}, and {home}, which would know"
+            " whether it was committed, has a later batch that did not name them all. To go on"
+            " without its rows at the edges that have not shown them:"
+            f" `ackq batch drop --force '{writer}' {batch_id}` at each.",
+            writer=writer,
+            batch=batch_id,
+            edges=edges,
+        ) from None
+    recorded = {each.endpoint: each.stages for each in known.others}
+
+    def finish(name: str) -> None:
+        named = [copied(client.Stage, stage) for stage in recorded.get(name, ())]
+        # One with a later batch has finished this one before, or never prepared it.
+        with suppress(BatchOrderError):
+            commit_at(name, named, finish=True, edges=known.edges or edges)
+
+    _each(recorded.keys() | others.keys(), finish)
 
 
 def _finish(known: CommitBatchResponse, commit_at: Commit) -> None:

@@ -191,7 +191,8 @@ def test_a_batch_prepared_for_other_edges_is_not_committed(harness):
 def test_one_batch_is_prepared_at_a_time(harness):
     """K14: its home may have committed it, so a later one waits for its end.
 
-    Without rows here nothing can be lost: then a later one is prepared in its place.
+    Without rows here nothing can be lost: then a later one is prepared in its place, and an earlier
+    one is refused.
     """
     prepared(harness)
     for fields in ({}, {"edges": EDGES}, {"prepare": True}, {"prepare": True, "edges": EDGES}):
@@ -203,6 +204,8 @@ def test_one_batch_is_prepared_at_a_time(harness):
     harness.do(c.DropBatch(c.BatchKey("w", 1), force=True))
     for batch in (2, 3):
         harness.commit("w", batch, prepare=True, edges=EDGES)
+    told = "Batch 2 of .* comes before batch 3"
+    refused(errors.BatchOrderError, told, harness.commit, "w", 2, prepare=True, edges=EDGES)
     assert harness.commit("w", 4) == c.CommittedBatch(0, False)
 
 
