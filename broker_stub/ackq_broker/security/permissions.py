@@ -229,10 +229,11 @@ def _advance(request: sessions_pb2.AdvanceRequest, state: State) -> Iterator[Nee
     for queue in views.queues_like(state, pattern) if pattern else ():
         yield Need("read", "queue", queue, f"read on each queue like '{pattern}'")
     # By name too: an opening may replace that session, and a successor has another incarnation. A
-    # rewind reads what it retains, and a refusal may name the queues of that (S14).
-    names, rewinds = (request.session, request.incarnation), request.HasField("rewind")
-    for session in views.session_access(state, *names, retained=rewinds):
-        yield from _session_needs(session)
+    # rewind reads what it retains, too, and a refusal may name the queues of that (S14).
+    for retained in (False, True) if request.HasField("rewind") else (False,):
+        names = request.session, request.incarnation
+        for session in views.session_access(state, *names, retained=retained):
+            yield from _session_needs(session)
 
 
 def _of_incarnation(request: Any, state: State) -> Iterator[Need]:

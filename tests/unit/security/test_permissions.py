@@ -135,7 +135,7 @@ def test_retained_batches_need_their_queues(method, request_):
     """A2, S13, S14: also read on the queues that the session has read before."""
     lease = found("SessionsService.BrowseLease", sessions_pb2.BrowseLeaseRequest(session="s"))
     more = found(f"SessionsService.{method}", request_)
-    assert len(more) == len(lease) + 1
+    assert len(more) > len(lease)
 
 
 def test_the_owner_of_a_lease():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ackq import limits
 from ackq_broker.core.sessions import queues, readers
-from ackq_broker.core.state.state import Session, State
+from ackq_broker.core.state.state import Lease, Session, State
 
 
 class SessionAccess(NamedTuple):
@@ -30,15 +30,14 @@ def session_access(
 ) -> list[SessionAccess]:
     """The session of this name and the one of this incarnation; fewer if equal or unknown.
 
-    With `retained`, their queues are also those of the retained batches (S13).
+    With `retained`, the queues of their retained batches (S13) are named, and not of their leases.
     """
     names = dict.fromkeys((name, state.incarnations.get(incarnation, "")))
     found = [state.sessions[each] for each in names if each in state.sessions]
-    return [_access(state, each, retained=retained) for each in found]
+    return [_access(state, each, each.kept if retained else each.leases()) for each in found]
 
 
-def _access(state: State, session: Session, *, retained: bool) -> SessionAccess:
-    leases = (*session.leases(), *session.kept) if retained else session.leases()
+def _access(state: State, session: Session, leases: Iterable[Lease]) -> SessionAccess:
     leased = [segment.queue_id for lease in leases for segment in lease.segments]
     queue_ids = dict.fromkeys((*session.queue_ids, *leased))
     return SessionAccess(
