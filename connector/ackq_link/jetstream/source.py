@@ -30,9 +30,15 @@ _UNKNOWN: Final = (
 
 @dataclass
 class LearntStream:
-    """The creation time of the stream, as it was learnt first."""
+    """The stream as it was learnt first.
+
+    Attributes:
+        created: Its creation time; empty: not known yet.
+        subscription: The link's newest; a stream that is another one ends it.
+    """
 
     created: str = ""
+    subscription: StreamSubscription | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class StreamSource:
 
         Raises:
             CutError: The server is away; or, with a refusal, stream or consumer does not exist, is
-                not one that a link can take from, or was created again.
+                not one that a link can take from, or was created again. That ends the subscription,
+                too.
         """
         connection = await self._open()
         try:
@@ -97,6 +104,7 @@ class StreamSource:
                 ),
                 Sequences(self.stream, self.seen.created),
             )
+            self.seen.subscription = subscription
             await subscription.start()
         except BaseException:
             await connection.close()
@@ -114,7 +122,8 @@ class StreamSource:
         consumer = await connection.ask(f"CONSUMER.INFO.{self.place.replace('/', '.')}")
         created = str(stream["created"])
         reason = refusal(self.place, consumer["config"], self.limits.window_messages)
-        if self.seen.created and created != self.seen.created:
+        another = bool(self.seen.created) and created != self.seen.created
+        if another:
             reason = (
                 f"the stream '{self.stream}' was deleted and created again at {created}: its"
                 f" messages are others under the same numbers. See what link {self.name} still"
@@ -123,7 +132,10 @@ class StreamSource:
             )
         if reason:
             error = PreconditionFailedError(f"{self.address.url}: {reason}")
-            raise CutError(error.message, error)
+            cut = CutError(error.message, error)
+            if another and self.seen.subscription is not None:
+                self.seen.subscription.end(cut)
+            raise cut
         self.seen.created = created
         return stream["config"], consumer["config"]
 

@@ -31,10 +31,11 @@ _NS: Final = 1_000_000_000
 _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
 _ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM rejected at the local broker", b"+WPI"
-# Indices of delivery count, sequence and time in the subject that acknowledges a delivery, from its
-# tokens: $JS.ACK.STREAM.CONSUMER..., or with domain and account after ACK.
+# Indices of delivery count, sequence, the consumer's count of deliveries, and time in the subject
+# that acknowledges a delivery, from its tokens: $JS.ACK.STREAM.CONSUMER..., or with domain and
+# account after ACK.
 _SHORT: Final = 9
-_PLACES: Final = {True: (4, 5, 7), False: (6, 7, 9)}
+_PLACES: Final = {True: slice(4, 8), False: slice(6, 10)}
 
 
 class Pulling(NamedTuple):
@@ -62,12 +63,13 @@ class KeysOf(Protocol):
 
 
 class _Delivery:
-    """A message in hand: its sequence, and where its last delivery is acknowledged."""
+    """A message in hand: sequence, time of its storing, where its last delivery is acknowledged."""
 
-    __slots__ = ("reply", "sequence", "size")
+    __slots__ = ("ns", "reply", "sequence", "size")
 
-    def __init__(self, sequence: int, reply: bytes, size: int) -> None:
+    def __init__(self, sequence: int, ns: int, reply: bytes, size: int) -> None:
         self.sequence = sequence
+        self.ns = ns
         self.reply = reply
         self.size = size
 
@@ -83,13 +85,14 @@ class StreamSubscription:
         self._pulling = pulling
         self._keys = keys
         self._inbox = connection.new_inbox()
-        self._waiting: list[tuple[Received, _Delivery, int, int]] = []  # count, time in ns
+        self._waiting: list[tuple[Received, _Delivery, int]] = []  # count
         self._last_tag = 0
         self._held: dict[int, _Delivery] = {}
         self._aside: dict[int, _Delivery] = {}
         self._held_bytes = 0
         self._in_hand: dict[int, _Delivery] = {}  # by sequence: held, aside, or not answered
         self._came = BitMap64()
+        self._counted = 0  # the consumer's own count of the last delivery
         self._due: list[bytes] = []
         self._settled = self._proven = 0
         self._unanswered: dict[int, tuple[_Delivery, float]] = {}  # by number of settlement
@@ -100,7 +103,7 @@ class StreamSubscription:
         self._arrived = asyncio.Event()
         self._answered = asyncio.Event()
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
-        connection.on_end = self._end
+        connection.on_end = self.end
 
     async def start(self) -> None:
         """Subscribes and pulls. Raises CutError."""
@@ -176,6 +179,15 @@ class StreamSubscription:
                     await self._connection.flush()
         await self._connection.close()
 
+    def end(self, cut: CutError) -> None:
+        """Ends the subscription for this reason; nothing is acknowledged after it."""
+        if self._cut is None:
+            self._cut = cut
+            for timer in self._timers.values():
+                timer.cancel()
+            self._arrived.set()
+            self._answered.set()
+
     # --- deliveries ---
 
     def _take(self, message: Received) -> None:
@@ -185,28 +197,34 @@ class StreamSubscription:
         if len(words) < _SHORT:
             self._take_status(message)
             return
-        a, b, c = _PLACES[len(words) == _SHORT]
-        count, sequence, ns = int(words[a]), int(words[b]), int(words[c])
+        count, sequence, counted, ns = map(int, words[_PLACES[len(words) == _SHORT]])
         self._asked -= 1
+        if counted <= self._counted:
+            self.end(CutError("the consumer counts its deliveries anew: it was created again"))
+        self._counted = counted
+        if self._cut is not None:
+            return
         if sequence in self._came:
-            self._take_again(sequence, message.reply)
+            self._take_again(sequence, ns, message.reply)
         else:
             self._came.add(sequence)
             size = len(message.body)
-            delivery = _Delivery(sequence, message.reply, size)
+            delivery = _Delivery(sequence, ns, message.reply, size)
             self._last_tag += 1
             self._in_hand[sequence] = self._held[self._last_tag] = delivery
             self._held_bytes += size
-            self._waiting.append((message, delivery, count, ns))
+            self._waiting.append((message, delivery, count))
             self._arrived.set()
         if self._asked <= 0:
             self._soon(self._pull, _FLOW_S)
 
-    def _take_again(self, sequence: int, reply: bytes) -> None:
+    def _take_again(self, sequence: int, ns: int, reply: bytes) -> None:
         """Takes another delivery of a message of this subscription (L30)."""
         delivery = self._in_hand.get(sequence)
         if delivery is None:
-            self._end(CutError(f"message {sequence} came again after its acknowledgement"))
+            self.end(CutError(f"message {sequence} came again after its acknowledgement"))
+        elif delivery.ns != ns:
+            self.end(CutError(f"message {sequence} is another one, stored at another time"))
         else:
             delivery.reply = reply
 
@@ -220,8 +238,9 @@ class StreamSubscription:
                 break
             rows += 1
         first = self._last_tag - len(self._waiting) + 1
-        messages, deliveries, counts, ns = zip(*self._waiting[:rows], strict=True)
+        messages, deliveries, counts = zip(*self._waiting[:rows], strict=True)
         del self._waiting[:rows]
+        ns = [each.ns for each in deliveries]
         subjects, _, headers, bodies = zip(*messages, strict=True)
         return Deliveries(
             to_rows(subjects, headers, bodies, ns),
@@ -273,7 +292,7 @@ class StreamSubscription:
         elif status in {"404", "408"} or "Completed" in said:
             self._soon(self._pull, _FLOW_S)
         else:
-            self._end(CutError(f"the server ended the pull: {status} {said}"))
+            self.end(CutError(f"the server ended the pull: {status} {said}"))
 
     # --- settlements ---
 
@@ -299,7 +318,7 @@ class StreamSubscription:
     def _take_answer(self, message: Received) -> None:
         if message.headers or message.body:
             said = (message.headers + message.body).decode(errors="replace").strip()
-            self._end(CutError(f"an acknowledgement was refused: {said}"))
+            self.end(CutError(f"an acknowledgement was refused: {said}"))
             return
         found = self._unanswered.pop(int(message.subject.rpartition(b".")[2]), None)
         if found is not None:
@@ -327,7 +346,7 @@ class StreamSubscription:
             self._pull()
         _, sent_s = next(iter(self._unanswered.values()), (None, now))
         if self._silent > 1 or now - sent_s > LINK_ANSWER_S:
-            self._end(CutError(f"the server answers nothing to '{self._connection.place}'"))
+            self.end(CutError(f"the server answers nothing to '{self._connection.place}'"))
         self._soon(self._watch, _BEAT_S)
 
     def _soon(self, work: Callable[[], None], seconds: float) -> None:
@@ -340,14 +359,6 @@ class StreamSubscription:
             work()
 
         self._timers[work] = asyncio.get_running_loop().call_later(seconds, call)
-
-    def _end(self, cut: CutError) -> None:
-        if self._cut is None:
-            self._cut = cut
-            for timer in self._timers.values():
-                timer.cancel()
-            self._arrived.set()
-            self._answered.set()
 
 
 def _pub(subject: bytes, data: bytes) -> bytes:

@@ -14,6 +14,7 @@ class Connection:
     def __init__(self):
         self.frames = []
         self.takes = {}
+        self.delivered = 0
 
     def new_inbox(self):
         return "IN"
@@ -41,9 +42,11 @@ class Connection:
     def pulls(self):
         return [json.loads(frame.split(b"\r\n")[1]) for frame in self.sent(b"MSG.NEXT")]
 
-    def bring(self, *sequences, count=1):
+    def bring(self, *sequences, count=1, later=0):
+        """Deliveries of messages that were stored at their sequence, or later."""
         for each in sequences:
-            reply = f"$JS.ACK.s.c.{count}.{each}.{each}.{each}.0".encode()
+            self.delivered += 1
+            reply = f"$JS.ACK.s.c.{count}.{each}.{self.delivered}.{each + later}.0".encode()
             self.takes["IN.p.*"](Received(b"x", reply, b"", b"%d" % each))
 
     def status(self, line, pull=1):

@@ -2,7 +2,14 @@
 
 import pytest
 
-from ackq_link.jetstream.source import limits_of, refusal, waits
+from ackq_link.adapter import CutError, Limits
+from ackq_link.jetstream import source as module
+from ackq_link.jetstream.address import NatsAddress
+from ackq_link.jetstream.source import StreamSource, limits_of, refusal, waits
+from tests.fakes.clock import run
+from tests.unit.link.jetstream.recorded import Connection
+
+RUN = run
 
 GOOD = {"durable_name": "c", "ack_policy": "explicit", "max_ack_pending": 1000}
 S = 10**9
@@ -38,3 +45,43 @@ def test_limits():
     assert len(full.warnings) == 2
     assert waits({"ack_wait": 30 * S, "backoff": [S, 60 * S]}) == (1, 60)
     assert waits({}) == (30, 30)
+
+
+class Server(Connection):
+    """A server with a stream and a consumer."""
+
+    answers = {}  # noqa: RUF012 - a test changes its copy
+
+    def __init__(self, *_):
+        super().__init__()
+
+    async def open(self, _):
+        pass
+
+    async def ask(self, subject, *_):
+        return self.answers[subject.partition(".")[0]]
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the servers answer, by the kind of the question."""
+    found = {"STREAM": {"created": "then", "config": {}}, "CONSUMER": {"config": GOOD}}
+    monkeypatch.setattr(Server, "answers", found)
+    monkeypatch.setattr(module, "NatsConnection", Server)
+    return found
+
+
+@pytest.fixture
+def source():
+    """A source of that stream."""
+    return StreamSource(NatsAddress("nats://there"), "s", "c", "in", Limits(10, 1000))
+
+
+async def test_a_stream_made_anew_is_learnt(answers, source):
+    """L14, L30: when the look of each minute finds another stream, the subscription ends."""
+    subscription = await source.subscribe()
+    answers["STREAM"]["created"] = "now"
+    with pytest.raises(CutError, match="deleted and created again"):
+        await source.learn()
+    with pytest.raises(CutError, match="deleted and created again"):
+        await subscription.deliver()

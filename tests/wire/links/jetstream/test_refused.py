@@ -63,6 +63,25 @@ def test_a_stream_made_anew(stream, edge, inbound):
     assert stream.held == (0, 0)
 
 
+def test_a_stream_made_anew_under_a_full_window(stream, edge, inbound, accepting):
+    """L9, L30: with a full window nothing tells a link of a stream's end: what it settles of the
+    old stream acknowledges nothing of the new one.
+    """
+    stream.publish(range(20))
+    link = inbound(stream, prefetch=10)
+    eventually("the messages", lambda: edge.ready, equals(10))
+    stream.delete()
+    stream.make()
+    stream.consumer()
+    stream.publish(range(20, 40))
+    while accepting.step():
+        pass
+    assert eventually("its end", lambda: link.ended) == 2
+    assert "ackq link remove link" in link.log.splitlines()[-1]
+    assert sorted(accepting.ids) == list(range(10))
+    assert stream.ids == list(range(20, 40))
+
+
 def test_out(stream, edge, outbound):
     """L17: a wrong stream exits with 2 and a line that names the remedy."""
     assert "Create it there" in refused(outbound(stream, broker_queue="NOWHERE"), edge)
