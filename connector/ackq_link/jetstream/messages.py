@@ -40,6 +40,8 @@ _END: Final = "\r\n"
 _NAME: Final = re.compile(r"[^\x21-\x39\x3b-\x7e]")
 _VALUE: Final = re.compile(r"[\r\n]")
 _PLACE: Final = re.compile(r"[\s*>]|^\.|\.\.|\.$")
+# The servers' own subjects: by a request to one of them ($JS.API.) a stream is deleted.
+_RESERVED: Final = re.compile(r"\$|_INBOX(\.|$)")
 
 
 def to_rows(
@@ -154,7 +156,28 @@ def _checked(pairs: list[tuple[str, str]]) -> bytes:
     return encoded(pairs)
 
 
-def subject_flaw(subject: str) -> str:
-    """Why a text is no subject to publish to; empty: it is one."""
-    bad = not subject or _PLACE.search(subject)
-    return f"its subject is {subject!r}, which is none to publish to" if bad else ""
+def subject_flaw(subject: str, own: Iterable[str]) -> str:
+    """Why a text is no subject to publish to; empty: it is one.
+
+    Args:
+        subject: The text.
+        own: The subjects of the stream: one of the servers' own must be among them, by its name, as
+            `$KV.orders.>` is of the bucket `orders`.
+    """
+    if not subject or _PLACE.search(subject):
+        return f"its subject is {subject!r}, which is none to publish to"
+    if _RESERVED.match(subject):
+        name = subject.partition(".")[0]
+        if not any(each.partition(".")[0] == name and takes(each, subject) for each in own):
+            return f"its subject is {subject!r}, of the servers, and none of the stream"
+    return ""
+
+
+def takes(pattern: str, subject: str) -> bool:
+    """Whether a stream's subject, which may have wildcards, is that of a message."""
+    wanted, words = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">" and len(words) >= len(wanted):
+        wanted, words = wanted[:-1], words[: len(wanted) - 1]
+    return len(wanted) == len(words) and all(
+        each in ("*", word) for each, word in zip(wanted, words, strict=True)
+    )

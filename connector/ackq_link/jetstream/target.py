@@ -10,11 +10,13 @@ import base64
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
+from ackq.errors import InvalidArgumentError
 from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
 from ackq_link.jetstream.address import NatsAddress, api_error
@@ -72,14 +74,19 @@ class StreamTarget:
         return f"{self.address.url}, stream {self.place}"
 
     async def connect(self) -> StreamProducer:
-        """Connects, and checks the stream and its duplicate window. Raises CutError."""
+        """Connects; checks the stream, its duplicate window and the subject. Raises CutError."""
         connection = NatsConnection(self.address, self.place)
         await connection.open(self.name)
         try:
             found = await connection.ask(f"STREAM.INFO.{self.place}")
             window_s = found["config"].get("duplicate_window", 0) / _NS
+            own = tuple(found["config"].get("subjects") or ())
+            flaw = subject_flaw(self.subject, own) if self.subject else ""
+            if flaw:
+                error = InvalidArgumentError(f"The link's routing-key names no subject: {flaw}.")
+                raise CutError(error.message, error)  # noqa: TRY301 - one way out
             self._warn(window_s)
-            producer = StreamProducer(self, connection, window_s)
+            producer = StreamProducer(self, connection, window_s, own)
             await producer.start()
         except BaseException:
             await connection.close()
@@ -122,8 +129,15 @@ class _Sending:
 class StreamProducer:
     """Publishes on one connection; each row has an inbox of its own for its answer."""
 
-    def __init__(self, target: StreamTarget, connection: NatsConnection, window_s: float) -> None:
+    def __init__(
+        self,
+        target: StreamTarget,
+        connection: NatsConnection,
+        window_s: float,
+        own: Sequence[str] = (),
+    ) -> None:
         self._target = target
+        self._own = own  # the stream's subjects
         self._connection = connection
         self._window_s = window_s
         self._inbox = connection.new_inbox()
@@ -196,7 +210,9 @@ class StreamProducer:
         named = subjects(rows, self._target.subject)
         for row, (body, block, subject) in enumerate(zip(bodies, blocks, named, strict=True)):
             size = 0 if isinstance(block, ValueError) else len(block) + len(body or b"")
-            reason: object = block if isinstance(block, ValueError) else subject_flaw(subject)
+            reason: object = block
+            if not isinstance(block, ValueError):
+                reason = subject_flaw(subject, self._own)
             if most and size > most:
                 reason = f"it has {size} bytes; the server takes {most}"
             if reason or isinstance(block, ValueError):

@@ -53,5 +53,22 @@ def test_headers_that_cannot_go_out(headers):
 @pytest.mark.parametrize("subject", ["", "a b", "a.*", ">", ".a", "a..b", "a.", "a\r\nPUB b 0"])
 def test_subjects(subject):
     """L22: a text that is no subject to publish to has a reason."""
-    assert subject_flaw(subject)
-    assert not subject_flaw("a.b")
+    assert subject_flaw(subject, [])
+    assert not subject_flaw("a.b", [])
+
+
+@pytest.mark.parametrize(
+    ("subject", "own"),
+    [
+        ("$JS.API.STREAM.DELETE.x", [">", "*.>", "$KV.>"]),
+        ("_INBOX.a.b", ["s.>"]),
+        ("_INBOX", []),
+        ("$KV.a", ["$KV.a.>"]),
+        ("$KV.a.b.c", ["$KV.a.*"]),
+        ("$KV.b.c", ["$KV.a.*"]),
+    ],
+)
+def test_subjects_of_the_servers(subject, own):
+    """L22: a request to a server goes out only if the stream's subjects name it."""
+    assert "of the servers" in subject_flaw(subject, own)
+    assert not subject_flaw(subject, [*own, subject])
