@@ -76,10 +76,14 @@ _REFUSALS: Final[tuple[tuple[str, type[AckqError], str], ...]] = (
     ("jetstream not enabled", NotFoundError, _JETSTREAM),
     ("not found", NotFoundError, _PLACE),
 )
+# Errors by which a server closes because of a message.
+_BY_MESSAGE: Final = ("maximum control line", "maximum payload")
 
 
 def cut_of(error: BaseException | str, address: NatsAddress, place: str = "") -> CutError:
     """Translates an error to a CutError, with a refusal if a retry cannot mend it.
+
+    It is by a message if the server closes because of one (L22).
 
     Args:
         error: The exception of the library, or the server's words.
@@ -100,7 +104,8 @@ def cut_of(error: BaseException | str, address: NatsAddress, place: str = "") ->
         if words in said.lower():
             message = sentence.format(who=address.who, place=place, said=said)
             return CutError(f"{address.url}: {message}", kind(f"{address.url}: {message}"))
-    return CutError(f"{address.url}: {said}")
+    by_message = any(words in said.lower() for words in _BY_MESSAGE)
+    return CutError(f"{address.url}: {said}", by_message=by_message)
 
 
 def api_error(answer: Mapping[str, Any]) -> str:

@@ -11,8 +11,10 @@ after the end of the connection.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -30,6 +32,10 @@ _CONNECT_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 _ABORT_S: Final = 0.2
 _END: Final = b"\r\n"
+# A publish that the user may not do; the connection stays. The subject is quoted as by Go.
+_DENIED: Final = re.compile(
+    rb"-ERR\s+'Permissions Violation for Publish to (\".*\")'", re.IGNORECASE
+)
 # Pings without an answer before the connection is cut.
 _MISSED: Final = 2
 
@@ -52,12 +58,17 @@ class NatsConnection:
     Args:
         address: The server.
         place: The stream, consumer or subject that it is for, for errors.
+
+    Attributes:
+        on_denied: Called with a subject that the user may not publish to; False ends the
+            connection.
     """
 
     def __init__(self, address: NatsAddress, place: str) -> None:
         self.address = address
         self.place = place
         self.on_end: Callable[[CutError], None] = lambda _: None
+        self.on_denied: Callable[[str], bool] = lambda _: False
         self.cut: CutError | None = None
         self._client = _Client(address)
         self._takes: dict[int, Take] = {}
@@ -87,7 +98,7 @@ class NatsConnection:
             if isinstance(error, Exception):
                 raise cut_of(error, address, self.place) from None
             raise
-        client._ps = _Parser(client, self._takes)  # noqa: SLF001 - there is no other way to it
+        client._ps = _Parser(client, self._takes, self._denied)  # noqa: SLF001 - there is no other way to it
         assert client._reading_task is not None  # noqa: SLF001 - same
         client._reading_task.add_done_callback(self._on_read)  # noqa: SLF001 - same
 
@@ -179,6 +190,9 @@ class NatsConnection:
             raise error
         self.end(cut_of(error, self.address, self.place))
 
+    def _denied(self, subject: str) -> bool:
+        return self.on_denied(subject)
+
     def _on_read(self, reading: asyncio.Task[None]) -> None:
         """Ends with the task that reads; after a reset the library may not say that it closed."""
         error = None if reading.cancelled() else reading.exception()
@@ -211,9 +225,15 @@ class _Client(Client):
 class _Parser(Parser):
     """Reads messages of a link's subscriptions; leaves everything else to the library."""
 
-    def __init__(self, client: Client, takes: dict[int, Take]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        takes: dict[int, Take],
+        denied: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         super().__init__(client)
         self._takes = takes
+        self._denied = denied
         self._rest = bytearray()
         self._wanted = 0
 
@@ -227,7 +247,9 @@ class _Parser(Parser):
             message = wire.startswith((b"MSG ", b"HMSG "), at)
             after = end + len(_END)
             if not message:
-                await super().parse(wire[at:after])
+                subject = _denied(wire[at:end])
+                if not subject or not self._denied(subject):
+                    await super().parse(wire[at:after])
                 at = after
                 continue
             words = wire[at:end].split()
@@ -245,3 +267,11 @@ class _Parser(Parser):
                 await super().parse(wire[at : stop + len(_END)])
             at = stop + len(_END)
         del self._rest[:at]
+
+
+def _denied(line: bytes) -> str:
+    """The subject that the user may not publish to; empty: the server says something else."""
+    found = _DENIED.match(line)
+    with suppress(ValueError, SyntaxError):
+        return str(ast.literal_eval(found[1].decode())) if found else ""
+    return ""

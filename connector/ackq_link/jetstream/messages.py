@@ -40,6 +40,8 @@ _END: Final = "\r\n"
 _NAME: Final = re.compile(r"[^\x21-\x39\x3b-\x7e]")
 _VALUE: Final = re.compile(r"[\r\n]")
 _PLACE: Final = re.compile(r"[\s*>]|^\.|\.\.|\.$")
+# With it and the address of the answer a line has the 4,096 bytes that a server takes by default.
+_MOST_BYTES: Final = 4_000
 # The servers' own subjects: by a request to one of them ($JS.API.) a stream is deleted.
 _RESERVED: Final = re.compile(r"\$|_INBOX(\.|$)")
 
@@ -166,6 +168,8 @@ def subject_flaw(subject: str, own: Iterable[str]) -> str:
     """
     if not subject or _PLACE.search(subject):
         return f"its subject is {subject!r}, which is none to publish to"
+    if (size := len(subject.encode())) > _MOST_BYTES:
+        return f"its subject has {size} bytes; a server takes about {_MOST_BYTES}"
     if _RESERVED.match(subject):
         name = subject.partition(".")[0]
         if not any(each.partition(".")[0] == name and takes(each, subject) for each in own):

@@ -21,7 +21,7 @@ from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
 from ackq_link.jetstream.address import NatsAddress, api_error
 from ackq_link.jetstream.connection import NatsConnection, Received
-from ackq_link.jetstream.messages import from_rows, subject_flaw, subjects
+from ackq_link.jetstream.messages import from_rows, subject_flaw, subjects, takes
 from ackq_link.process import log
 
 _NS: Final = 1_000_000_000
@@ -34,6 +34,10 @@ _OUTLASTED: Final = (
     " {window:.0f} s: what it had taken is doubled"
 )
 _ANOTHER: Final = "the stream has another message with this id; it takes this one after {:.0f} s"
+_NO_STREAM: Final = "'{}' is answered by what is no stream"
+_SILENT: Final = (
+    "'{}' has a subscriber that did not answer for {:.0f} s, and is none of the stream's"
+)
 # Answers by which the stream can never take a message.
 _NEVER: Final = ("maximum message size", "max payload", "message size exceeds", "header size")
 # A server without an answer for this long is blocked: it gives no reason.
@@ -148,11 +152,13 @@ class StreamProducer:
         self._cut: CutError | None = None
         self._watcher: asyncio.TimerHandle | None = None
         self._overdue = False
+        self._blind = False  # the user may not look at messages
         self._looks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listens for answers. Raises CutError."""
         self._connection.on_end = self._on_end
+        self._connection.on_denied = self._on_denied
         await self._connection.listen(f"{self._inbox}.*.*", self._take)
         await self._connection.flush()
         self._watch()
@@ -235,10 +241,12 @@ class StreamProducer:
         if not message.body:  # a status: nobody takes the subject
             sending.refused[row] = f"returned: no stream takes '{sending.frames[row][0]}'"
         else:
-            answer = json.loads(message.body)
+            answer = _answer(message.body)
             error = api_error(answer)
-            if not error and answer.get("stream") != self._target.place:
-                error = f"the subject is of stream '{answer.get('stream')}'"
+            if not error and answer.get("stream", self._target.place) != self._target.place:
+                error = f"the subject is of stream '{answer['stream']}'"
+            elif not error and not ("stream" in answer and isinstance(answer.get("seq"), int)):
+                error = _NO_STREAM.format(sending.frames[row][0])
             if error:
                 ends = sending.unfit if error.lower().startswith(_NEVER) else sending.refused
                 ends[row] = error
@@ -255,7 +263,7 @@ class StreamProducer:
         """Confirms a duplicate, unless the stream shows that it is another message (L23)."""
         try:
             question = {"seq": sequence}
-            found = await self._connection.ask(f"STREAM.MSG.GET.{self._target.place}", question)
+            found = {} if self._blind else await self._connection.ask(self._look_at, question)
         except CutError:
             found = {}  # it was taken already, or the user may not look
         if self._cut is not None:
@@ -273,6 +281,42 @@ class StreamProducer:
         if not look.cancelled() and look.exception() is not None:
             self._on_end(CutError(f"no look at a duplicate: {look.exception()!r}"))
 
+    @property
+    def _look_at(self) -> str:
+        """The call of the API that gives a message."""
+        return f"STREAM.MSG.GET.{self._target.place}"
+
+    def _on_denied(self, subject: str) -> bool:
+        """Refuses the rows with a subject that the user may not publish to (L22).
+
+        False: it is the link's own subject, or a call that it needs, and ends the connection.
+        """
+        if subject == f"$JS.API.{self._look_at}":
+            self._blind = True
+            return True
+        if self._target.subject or subject.startswith("$JS.API."):
+            return False
+        for sending in self._sendings.values():
+            for row in [row for row, frame in sending.frames.items() if frame[0] == subject]:
+                who = self._target.address.who
+                sending.refused[row] = f"{who} may not publish to '{subject}'"
+                sending.answered(row)
+        return True
+
+    def _refuse_strays(self, silent_s: float) -> bool:
+        """Refuses what is left of the oldest batch, if its subjects are none of the stream (L22).
+
+        Something else subscribed to them, and does not answer.
+        """
+        sending = next(iter(self._sendings.values()))
+        named = {subject for subject, _, _ in sending.frames.values()}
+        if not self._own or any(takes(own, each) for own in self._own for each in named):
+            return False
+        for row, (subject, _, _) in list(sending.frames.items()):
+            sending.refused[row] = _SILENT.format(subject, silent_s)
+            sending.answered(row)
+        return True
+
     def _is_oldest(self, number: int) -> bool:
         return number == next(iter(self._sendings), None)
 
@@ -283,10 +327,12 @@ class StreamProducer:
         """
         silent_s = time.monotonic() - self._heard_s
         before, self._overdue = self._overdue, bool(self._sendings) and silent_s > LINK_ANSWER_S
-        if before and self._overdue:
+        overdue = before and self._overdue
+        if overdue and not self._refuse_strays(silent_s):
             text = f"the stream '{self._target.place}' has not answered for {silent_s:.0f} s"
             self._connection.end(CutError(text))
         else:
+            self._overdue = self._overdue and not overdue
             self._watcher = asyncio.get_running_loop().call_later(_LOOK_S, self._watch)
 
     def _on_end(self, cut: CutError) -> None:
@@ -301,6 +347,15 @@ def _frame(reply: str, subject: str, headers: bytes, body: bytes) -> bytes:
     size = len(headers)
     head = f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode()
     return b"".join((head, headers, body, b"\r\n"))
+
+
+def _answer(body: bytes) -> dict[str, Any]:
+    """An answer to a publish; empty: it is none of a stream."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _stored(message: dict[str, Any]) -> tuple[str, bytes, bytes]:

@@ -58,7 +58,6 @@ class Connection:
 
     # --- as a stream's server ---
 
-    def store(self, batch, *rows):
+    def store(self, batch, *rows, body=b'{"stream": "s", "seq": 1}'):
         for row in rows:
-            body = b'{"stream": "s", "seq": 1}'
             self.takes["IN.*.*"](Received(b"IN.%d.%d" % (batch, row), b"", b"", body))

@@ -7,7 +7,7 @@ import pytest
 
 from ackq.errors import NotFoundError
 from ackq_link.adapter import CutError
-from ackq_link.jetstream.address import NatsAddress
+from ackq_link.jetstream.address import NatsAddress, cut_of
 from ackq_link.jetstream.connection import NatsConnection, Received, _Parser
 
 WIRE = (
@@ -39,6 +39,9 @@ class Library:
     async def _process_pong(self):
         self.calls.append("pong")
 
+    async def _process_err(self, said):
+        self.calls.append(said)
+
     async def _process_msg(self, sid, _subject, _reply, data, _headers):
         self.calls.append((sid, data))
 
@@ -52,6 +55,29 @@ async def test_messages_are_taken_however_they_come(step):
         await parser.parse(WIRE[at : at + step])
     assert taken == TAKEN
     assert library.calls == ["ping", (2, b"abc"), "pong"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("quoted", "subject"),
+    [("Denied.x", "Denied.x"), ("a.'é", "a.'é"), (r"a.\"\\\u00a0", 'a."\\\xa0'), ("\\", None)],
+)
+async def test_a_publish_that_is_denied(quoted, subject, known):
+    """L22: the subject is taken as it was sent, in its case; the library gets what nobody knows."""
+    library, denied = Library(), []
+    parser = _Parser(library, {}, lambda each: denied.append(each) or known)
+    said = f"'Permissions Violation for Publish to \"{quoted}\"'"
+    await parser.parse(f"-ERR {said}\r\nPING\r\n".encode())
+    assert denied == ([subject] if subject else [])
+    assert library.calls == [*([] if known and subject else [said.lower()]), "ping"]
+
+
+def test_the_server_closes_because_of_a_message():
+    """L22: its words tell it."""
+    address = NatsAddress("nats://there")
+    for said, by_message in (("maximum control line exceeded", True), ("slow consumer", False)):
+        assert cut_of(f"nats: '{said}'", address).by_message == by_message
+    assert cut_of("nats: 'Maximum Payload Violation'", address).by_message
 
 
 @pytest.mark.parametrize(("jetstream", "refused"), [(True, False), (False, True)])

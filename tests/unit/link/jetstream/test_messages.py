@@ -50,7 +50,9 @@ def test_headers_that_cannot_go_out(headers):
     assert good == encoded([("Nats-Msg-Id", "2")])
 
 
-@pytest.mark.parametrize("subject", ["", "a b", "a.*", ">", ".a", "a..b", "a.", "a\r\nPUB b 0"])
+@pytest.mark.parametrize(
+    "subject", ["", "a b", "a.*", ">", ".a", "a..b", "a.", "a\r\nPUB b 0", "é" * 2001]
+)
 def test_subjects(subject):
     """L22: a text that is no subject to publish to has a reason."""
     assert subject_flaw(subject, [])

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -26,12 +27,13 @@ def clock(monkeypatch):
 
 
 @asynccontextmanager
-async def publishing():
-    """A connection, and two tasks that publish two rows each on it."""
+async def publishing(own=("s.>",), stream=STREAM):
+    """A connection, and two tasks that publish two rows each on it, to a stream's own subjects."""
     connection = Connection()
-    producer = target.StreamProducer(STREAM, connection, 120.0)
+    producer = target.StreamProducer(stream, connection, 120.0, own)
     await producer.start()
-    rows = pa.record_batch({"body": [b"1", b"2"], "message_id": ["1", "2"]})
+    keys = ["s.x", 's."é']
+    rows = pa.record_batch({"body": [b"1", b"2"], "message_id": ["1", "2"], "routing_key": keys})
     tasks = [asyncio.create_task(producer.publish(rows)) for _ in range(2)]
     await asyncio.sleep(0)
     yield connection, tasks
@@ -63,6 +65,58 @@ async def test_a_slow_stream_is_not_cut():
             await asyncio.sleep(LINK_ANSWER_S - 1)
             connection.store(batch, row)
         await all_confirmed(tasks)
+
+
+@pytest.mark.usefixtures("clock")
+async def test_a_subscriber_that_does_not_answer():
+    """L22: what something else than the stream took, and did not answer, is refused by itself."""
+    async with publishing(["t.>"]) as (connection, tasks):
+        connection.store(1, 0)
+        await asyncio.sleep(LINK_ANSWER_S)
+        connection.store(2, 0, 1)
+        await all_confirmed(tasks[1:])
+        published = await tasks[0]
+        assert (published.confirmed, published.cut, [*published.refused]) == ([0], None, [1])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"OK", b"\xff", b"[" * 10_000, b"[]", b"1", b"{}", b'{"stream": "s"}'),
+        b'{"stream": "s", "seq": "1", "duplicate": true}',
+        b'{"stream": "t", "seq": 1}',
+    ],
+    ids=range(9),
+)
+async def test_an_answer_that_is_none_of_the_stream(body):
+    """L22: it refuses its row."""
+    async with publishing() as (connection, tasks):
+        connection.store(1, 0, body=body)
+        connection.store(1, 1)
+        published = await tasks[0]
+        assert (published.confirmed, published.cut, [*published.refused]) == ([1], None, [0])
+
+
+async def test_a_subject_that_the_user_may_not_publish_to():
+    """L22: it refuses its rows; if it is that of the link, or of a call, it ends the connection."""
+    async with publishing(stream=replace(STREAM, subject="")) as (connection, tasks):
+        assert connection.on_denied('s."é')
+        assert connection.on_denied('s."é')  # again, for a row that is answered
+        assert not connection.on_denied("$JS.API.STREAM.INFO.s")
+        connection.store(1, 0)
+        connection.store(2, 0)
+        for published in await asyncio.gather(*tasks):
+            assert (published.confirmed, published.cut, [*published.refused]) == ([0], None, [1])
+    async with publishing() as (connection, _):
+        assert not connection.on_denied("s.x")
+
+
+async def test_a_user_who_may_not_look_at_messages():
+    """L22, L23: duplicates are taken for what they are, and the connection stays."""
+    async with publishing() as (connection, tasks):
+        assert connection.on_denied("$JS.API.STREAM.MSG.GET.s")
+        connection.store(1, 0, 1, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
+        await all_confirmed(tasks[:1])
 
 
 async def test_a_paused_link_reads_its_answers_first(clock):

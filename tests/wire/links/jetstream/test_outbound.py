@@ -1,11 +1,14 @@
 """Outbound links with a real NATS server, as processes that are killed and cut."""
 
+import asyncio
+
 import pytest
 
+from ackq import limits
 from ackq.client import Admin, Publisher
 from tests.eventually import equals
-from tests.wire.links.conftest import eventually, refused
-from tests.wire.links.jetstream.nats_server import Stream
+from tests.wire.links.conftest import events, eventually, refused
+from tests.wire.links.jetstream.nats_server import NatsServer, Stream
 from tests.wire.links.scenarios import sent_again, test_all_go_out_in_order  # noqa: F401
 
 
@@ -58,13 +61,15 @@ def dead(edge):
 
 
 def put(edge, *subjects):
-    """Publishes messages with these subjects, and 1, 2 ... as ids and bodies."""
+    """Publishes messages with these subjects, long ones in a header, and ids and bodies from 1."""
     with Admin(edge.endpoint) as admin:
         admin.declare_exchange("all", "fanout")
         admin.bind("all", "q")
     with Publisher(edge.endpoint, exchange="all") as publisher:
         for number, subject in enumerate(subjects, 1):
-            publisher.publish(str(number), routing_key=subject, message_id=str(number))
+            short = len(subject) <= limits.MAX_ROUTING_KEY_BYTES
+            place = {"routing_key": subject} if short else {"headers": {"nats-subject": subject}}
+            publisher.publish(str(number), message_id=str(number), **place)
 
 
 def test_orders_to_the_server(stream, nats_server, edge, outbound, dead):
@@ -79,3 +84,60 @@ def test_orders_to_the_server(stream, nats_server, edge, outbound, dead):
     assert link.stop() == 0
     assert other.ids == [0, 1, 2]
     assert subjects[0] in refused(outbound(stream, routing_key=subjects[0]), edge)
+
+
+def test_no_permission_for_a_subject(stream, edge, outbound):
+    """L17, L22: a message that the user may not publish waits; those behind it go out."""
+    put(edge, "denied.x", f"{stream.name}.x")
+    link = outbound(stream, broker=f"nats://no_publish@{stream.endpoint}", routing_key="")
+    eventually("the message behind", lambda: stream.ids, equals([2]))
+    eventually("refused", lambda: "may not publish to 'denied.x'" in link.log)
+    assert link.stop() == 0
+    assert not events(link, "cut")
+    eventually("the message", lambda: edge.total, equals(1))
+
+
+@pytest.fixture
+def small(tmp_path, nats_authority):
+    """A server that takes lines of 1,024 bytes."""
+    server = NatsServer(tmp_path / "small", nats_authority, "small", "max_control_line: 1024")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.parametrize(("kind", "size", "cuts"), [("nats_server", 4_200, 0), ("small", 1_100, 2)])
+def test_a_long_subject(request, edge, outbound, dead, kind, size, cuts):
+    """L22: a subject over what a server takes by default is a dead letter at once; one over what a
+    server takes that is set to less, when it closed because of it.
+    """
+    stream = Stream(request.getfixturevalue(kind).ready())
+    put(edge, f"{stream.name}.{'y' * size}", f"{stream.name}.x")
+    link = outbound(stream, routing_key="")
+    eventually("the message behind", lambda: stream.ids, equals([2]))
+    eventually("the dead letter", lambda: [row["message_id"] for row in dead()], equals(["1"]))
+    assert link.stop() == 0
+    assert len(events(link, "cut")) == cuts
+
+
+def test_a_subject_of_a_service(stream, nats_server, edge, outbound):
+    """L22: an answer that is none of the stream refuses its message; those behind it go out."""
+
+    def sent():
+        put(edge, "service", f"{stream.name}.x")
+        link = outbound(stream, routing_key="")
+        eventually("the message behind", lambda: stream.ids, equals([2]))
+        eventually("refused", lambda: "'service' is answered by what is no stream" in link.log)
+        assert link.stop() == 0
+        assert not events(link, "cut")
+
+    async def answer(message):
+        await message.respond(b"OK")
+
+    async def serving(client):
+        await client.subscribe("service", cb=answer)
+        await client.flush()
+        await asyncio.to_thread(sent)
+
+    nats_server.call(serving)
+    eventually("the message", lambda: edge.total_with_delayed, equals(1))
