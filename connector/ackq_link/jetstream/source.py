@@ -101,6 +101,7 @@ class StreamSource:
                     consumer.get("max_batch") or self.limits.window_messages,
                     waits(consumer)[0],
                     consumer.get("max_expires", 0) / _NS,
+                    consumer.get("max_bytes", 0),
                 ),
                 Sequences(self.stream, self.seen.created),
             )

@@ -46,12 +46,14 @@ class Pulling(NamedTuple):
         most: The most messages of a request.
         wait_s: The shortest time after which a held message is redelivered.
         most_s: The longest time that a request may wait; 0: no bound.
+        most_bytes: The most bytes of a request; 0: no bound.
     """
 
     subject: str
     most: int
     wait_s: float
     most_s: float
+    most_bytes: int = 0
 
 
 class KeysOf(Protocol):
@@ -98,7 +100,7 @@ class StreamSubscription:
         self._unanswered: dict[int, tuple[_Delivery, float]] = {}  # by number of settlement
         self._asked = self._pulls = self._silent = 0
         self._heard_s = 0.0
-        self._alone = self._stopped = self._closing = False
+        self._alone = self._capped = self._stopped = self._closing = False
         self._cut: CutError | None = None
         self._arrived = asyncio.Event()
         self._answered = asyncio.Event()
@@ -262,7 +264,9 @@ class StreamSubscription:
         if self._asked > 0 or room < 1 or self._stopped or self._closing:
             return
         wait_s = min(_PULL_S, self._pulling.most_s or _PULL_S)
-        wanted = {"batch": room, "max_bytes": left} if not self._alone else {"batch": 1}
+        most_bytes = min(left, self._pulling.most_bytes or left)
+        self._capped = most_bytes < left
+        wanted = {"batch": room, "max_bytes": most_bytes} if not self._alone else {"batch": 1}
         wanted |= {
             "expires": int(wait_s * _NS),
             "idle_heartbeat": int(min(_BEAT_S, wait_s / 3) * _NS),
@@ -283,9 +287,11 @@ class StreamSubscription:
         if not message.subject.endswith(f".p.{self._pulls}".encode()):
             return  # of an earlier pull
         self._asked = 0
-        if "MaxBytes" in said:
-            # A message over the window's bytes is taken alone, when nothing else is held.
-            self._alone, self._stopped = not self._held, bool(self._held)
+        if "Exceeds MaxBytes" in said:
+            # A message over the window's bytes is taken alone, when nothing else is held; one over
+            # those of a request at once.
+            self._alone = self._capped or not self._held
+            self._stopped = not self._alone
             self._soon(self._pull, _AGAIN_S)
         elif "Leadership" in said or "Shutdown" in said:
             self._soon(self._pull, _AGAIN_S)

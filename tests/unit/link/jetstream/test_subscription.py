@@ -16,10 +16,10 @@ RUN = run
 PULLING = Pulling("$JS.API.CONSUMER.MSG.NEXT.s.c", most=1000, wait_s=3.0, most_s=0)
 
 
-async def started(*sequences):
+async def started(*sequences, pulling=PULLING):
     """A connection, and its subscription after the delivery of these messages."""
     connection, keys = Connection(), Sequences("s", "now")
-    subscription = StreamSubscription(connection, Limits(4, 100), PULLING, keys)
+    subscription = StreamSubscription(connection, Limits(4, 100), pulling, keys)
     await subscription.start()
     connection.bring(*sequences)
     if sequences:
@@ -115,7 +115,24 @@ async def test_the_window():
     assert "max_bytes" not in connection.pulls[2]
 
 
-@pytest.mark.parametrize("line", ["409 Consumer Deleted", "503", "400 Bad Request"])
+async def test_a_consumer_with_few_bytes_a_request():
+    """L19: a pull asks for no more; a message over them is taken alone, beside what is held."""
+    connection, _ = await started(1, pulling=PULLING._replace(most_bytes=30))
+    connection.status("409 Batch Completed")
+    await asyncio.sleep(0.01)
+    connection.status("409 Message Size Exceeds MaxBytes", pull=2)
+    await asyncio.sleep(1)
+    asked = [(each["batch"], each.get("max_bytes")) for each in connection.pulls]
+    assert asked == [(4, 30), (3, 30), (1, None)]
+    connection.bring(2)
+    await asyncio.sleep(0.01)
+    assert (connection.pulls[-1]["batch"], connection.pulls[-1]["max_bytes"]) == (2, 30)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["409 Consumer Deleted", "503", "400 Bad Request", "409 Exceeded MaxRequestMaxBytes of 9"],
+)
 async def test_a_pull_that_ends_for_good(line):
     """L17: it is a cut."""
     connection, subscription = await started()

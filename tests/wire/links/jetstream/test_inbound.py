@@ -96,3 +96,13 @@ def test_a_window_of_bytes(stream, edge, inbound):
     eventually("the stream", lambda: stream.left, equals(0))
     assert link.stop() == 0
     assert edge.ids == [10**1000, *range(20), 10**1001]
+
+
+def test_a_consumer_with_few_bytes_a_request(nats_server, edge, inbound):
+    """L19: a consumer's max_bytes bounds each pull, and not the window."""
+    stream = Stream(nats_server, max_bytes=1_000)
+    stream.publish([*range(20), 10**1001, *range(21, 41)])
+    link = inbound(stream)
+    eventually("the messages", lambda: edge.ready, equals(41))
+    assert stream.held[0] == 41
+    assert link.stop() == 0
