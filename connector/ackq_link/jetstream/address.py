@@ -5,6 +5,7 @@ Invariant: no `repr`, message or log shows a password, wherever it was set.
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
@@ -112,3 +113,12 @@ def api_error(answer: Mapping[str, Any]) -> str:
     """The error of an answer of JetStream's API; empty: it has none."""
     error = answer.get("error")
     return str(error.get("description") or error.get("code")) if isinstance(error, dict) else ""
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """The JSON object of an answer; empty: it is none."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

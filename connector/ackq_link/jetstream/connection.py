@@ -20,18 +20,20 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from nats.aio.client import Client
-from nats.errors import Error, NoRespondersError
+from nats.errors import Error, NoRespondersError, ProtocolError
 from nats.protocol.parser import Parser
 
 from ackq.errors import InvalidArgumentError
 from ackq_link.adapter import CutError
-from ackq_link.jetstream.address import NatsAddress, api_error, cut_of
+from ackq_link.jetstream.address import NatsAddress, api_error, cut_of, json_object
 
 CALL_S: Final = 10.0
 _CONNECT_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 _ABORT_S: Final = 0.2
 _END: Final = b"\r\n"
+# The words of a message's line, without and with a reply; the size of headers is one more.
+_WORDS: Final = (4, 5)
 # A publish that the user may not do; the connection stays. The subject is quoted as by Go.
 _DENIED: Final = re.compile(
     rb"-ERR\s+'Permissions Violation for Publish to (\".*\")'", re.IGNORECASE
@@ -137,8 +139,20 @@ class NatsConnection:
         """Waits until the server has read all frames so far. Raises CutError."""
         await self._answer(self._client.flush(int(CALL_S)))
 
-    async def ask(self, subject: str, question: object = None) -> dict[str, Any]:
-        """An answer of JetStream's API. Raises CutError, with a refusal for what does not exist."""
+    async def ask(
+        self, subject: str, question: object = None, **needed: type[object]
+    ) -> dict[str, Any]:
+        """An answer of JetStream's API.
+
+        Args:
+            subject: The call.
+            question: What is asked, as JSON; None: nothing.
+            **needed: Parts that the answer must have, and their types.
+
+        Raises:
+            CutError: There is none, or not with these parts; with a refusal for what does not
+                exist.
+        """
         data = b"" if question is None else json.dumps(question).encode()
         try:
             reply = await self._answer(self._client.request(f"$JS.API.{subject}", data, CALL_S))
@@ -147,9 +161,12 @@ class NatsConnection:
             has = self._client._server_info.get("jetstream")  # noqa: SLF001 - no other way to it
             said = "JetStream does not answer yet" if has else "jetstream not enabled"
             raise cut_of(said, self.address, self.place) from None
-        answer: dict[str, Any] = json.loads(reply.data)
+        answer = json_object(reply.data)
         if error := api_error(answer):
             raise cut_of(error, self.address, self.place)
+        if bad := [name for name, kind in needed.items() if not isinstance(answer.get(name), kind)]:
+            said = f"no answer of JetStream to {subject}: it has no {' and no '.join(bad)}"
+            raise cut_of(said, self.address, self.place)
         return answer
 
     async def _answer(self, call: Any) -> Any:
@@ -238,7 +255,11 @@ class _Parser(Parser):
         self._wanted = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        """Takes bytes as they come; keeps the beginning of a message until it is whole."""
+        """Takes bytes as they come; keeps the beginning of a message until it is whole.
+
+        Raises:
+            ProtocolError: They are no messages; the library ends the connection.
+        """
         self._rest += data
         if len(self._rest) < self._wanted:
             return
@@ -253,20 +274,32 @@ class _Parser(Parser):
                 at = after
                 continue
             words = wire[at:end].split()
-            size, headed = int(words[-1]), words[0] == b"HMSG"
+            headed = words[0] == b"HMSG"
+            if len(words) - headed not in _WORDS:
+                raise ProtocolError
+            size, head = _number(words[-1]), _number(words[-2]) if headed else 0
+            if head > size:
+                raise ProtocolError
             if len(wire) < after + size + len(_END):
                 self._wanted = after - at + size + len(_END)
                 break
-            body = after + (int(words[-2]) if headed else 0)
+            body = after + head
             reply = words[3] if len(words) == (6 if headed else 5) else b""
             stop = after + size
-            take = self._takes.get(int(words[2]))
+            take = self._takes.get(_number(words[2]))
             if take is not None:
                 take(Received(words[1], reply, wire[after:body], wire[body:stop]))
             else:
                 await super().parse(wire[at : stop + len(_END)])
             at = stop + len(_END)
         del self._rest[:at]
+
+
+def _number(text: bytes) -> int:
+    """A number of a message's line. Raises ProtocolError."""
+    if not text.isdigit():
+        raise ProtocolError
+    return int(text)
 
 
 def _denied(line: bytes) -> str:

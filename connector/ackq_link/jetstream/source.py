@@ -119,9 +119,10 @@ class StreamSource:
 
     async def _ask(self, connection: NatsConnection) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configurations of stream and consumer, which are checked."""
-        stream = await connection.ask(f"STREAM.INFO.{self.stream}")
-        consumer = await connection.ask(f"CONSUMER.INFO.{self.place.replace('/', '.')}")
-        created = str(stream["created"])
+        stream = await connection.ask(f"STREAM.INFO.{self.stream}", created=str, config=dict)
+        place = self.place.replace("/", ".")
+        consumer = await connection.ask(f"CONSUMER.INFO.{place}", config=dict)
+        created = stream["created"]
         reason = refusal(self.place, consumer["config"], self.limits.window_messages)
         another = bool(self.seen.created) and created != self.seen.created
         if another:

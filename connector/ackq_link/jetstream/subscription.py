@@ -149,7 +149,9 @@ class StreamSubscription:
         """The messages that no client has, and the consumer's clients (L18)."""
         _, _, place = self._pulling.subject.partition(".NEXT.")
         try:
-            found = await self._connection.ask(f"CONSUMER.INFO.{place}")
+            found = await self._connection.ask(
+                f"CONSUMER.INFO.{place}", num_ack_pending=int, num_pending=int, num_waiting=int
+            )
         except CutError:
             return None
         theirs = found["num_ack_pending"] - len(self._in_hand)
@@ -202,7 +204,7 @@ class StreamSubscription:
         count, sequence, counted, ns = map(int, words[_PLACES[len(words) == _SHORT]])
         self._asked -= 1
         if counted <= self._counted:
-            self.end(CutError("the consumer counts its deliveries anew: it was created again"))
+            self.end(CutError("the consumer counts its deliveries from 1: it was created again"))
         self._counted = counted
         if self._cut is not None:
             return

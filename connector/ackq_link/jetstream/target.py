@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ import pyarrow as pa
 from ackq.errors import InvalidArgumentError
 from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import CutError, Limits, PublishedRows, message_ids
-from ackq_link.jetstream.address import NatsAddress, api_error
+from ackq_link.jetstream.address import NatsAddress, api_error, json_object
 from ackq_link.jetstream.connection import NatsConnection, Received
 from ackq_link.jetstream.messages import from_rows, subject_flaw, subjects, takes
 from ackq_link.process import log
@@ -82,7 +81,7 @@ class StreamTarget:
         connection = NatsConnection(self.address, self.place)
         await connection.open(self.name)
         try:
-            found = await connection.ask(f"STREAM.INFO.{self.place}")
+            found = await connection.ask(f"STREAM.INFO.{self.place}", config=dict)
             window_s = found["config"].get("duplicate_window", 0) / _NS
             own = tuple(found["config"].get("subjects") or ())
             flaw = subject_flaw(self.subject, own) if self.subject else ""
@@ -241,7 +240,7 @@ class StreamProducer:
         if not message.body:  # a status: nobody takes the subject
             sending.refused[row] = f"returned: no stream takes '{sending.frames[row][0]}'"
         else:
-            answer = _answer(message.body)
+            answer = json_object(message.body)
             error = api_error(answer)
             if not error and answer.get("stream", self._target.place) != self._target.place:
                 error = f"the subject is of stream '{answer['stream']}'"
@@ -347,15 +346,6 @@ def _frame(reply: str, subject: str, headers: bytes, body: bytes) -> bytes:
     size = len(headers)
     head = f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode()
     return b"".join((head, headers, body, b"\r\n"))
-
-
-def _answer(body: bytes) -> dict[str, Any]:
-    """An answer to a publish; empty: it is none of a stream."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _stored(message: dict[str, Any]) -> tuple[str, bytes, bytes]:

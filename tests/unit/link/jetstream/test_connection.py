@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import pytest
+from nats.errors import ProtocolError
 
 from ackq.errors import NotFoundError
 from ackq_link.adapter import CutError
@@ -80,9 +82,24 @@ def test_the_server_closes_because_of_a_message():
     assert cut_of("nats: 'Maximum Payload Violation'", address).by_message
 
 
-@pytest.mark.parametrize(("jetstream", "refused"), [(True, False), (False, True)])
-async def test_a_server_where_nobody_answers(jetstream, refused):
-    """L14, L17: it is asked again while its JetStream starts, and refused without JetStream."""
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"MSG a 1 -15", b"MSG a 1", b"MSG a 1 x", b"MSG a b 1", b"MSG a 1 r s 1", b"MSG  "),
+        *(b"HMSG a 1 13 12", b"HMSG a 1 -1 12", b"HMSG a 12 12", b"HMSG "),
+    ],
+)
+async def test_lines_that_are_none_of_a_message(line):
+    """L17: they end the connection, and are not read again and again."""
+    taken = []
+    with pytest.raises(ProtocolError):
+        await _Parser(Library(), {1: taken.append}).parse(line + b"\r\nNATS/1.0\r\n\r\n\r\n")
+    assert taken == []
+
+
+@asynccontextmanager
+async def connected(answer, *, jetstream=True):
+    """A connection to a server that gives each request this answer, with its place `to`."""
     info = {"jetstream": jetstream, "headers": True, "max_payload": 1 << 20, "proto": 1}
 
     async def serve(reader, writer):
@@ -94,17 +111,38 @@ async def test_a_server_where_nobody_answers(jetstream, refused):
                 writer.write(b"PONG\r\n")
             elif words[0] == b"PUB":
                 await reader.readline()
-                none = b"NATS/1.0 503\r\n\r\n"
-                size = len(none)
-                writer.write(b"HMSG %b %b %d %d\r\n%b\r\n" % (words[2], number, size, size, none))
+                writer.write(answer % {b"to": b"%b %b" % (words[2], number)})
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         connection = NatsConnection(NatsAddress(f"nats://127.0.0.1:{port}"), "S/link")
         await connection.open("in")
+        yield connection
+        await connection.close()
+
+
+@pytest.mark.parametrize(("jetstream", "refused"), [(True, False), (False, True)])
+async def test_a_server_where_nobody_answers(jetstream, refused):
+    """L14, L17: it is asked again while its JetStream starts, and refused without JetStream."""
+    none = b"HMSG %(to)b 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+    async with connected(none, jetstream=jetstream) as connection:
         with pytest.raises(CutError) as found:
             await connection.ask("STREAM.INFO.S")
-        await connection.close()
     assert isinstance(found.value.refusal, NotFoundError) == refused
     assert ("does not answer yet" in found.value.reason) != refused
+
+
+@pytest.mark.parametrize("said", [b"OK", b"[]", b"{}", b'{"config": 1}', b"\xff"])
+async def test_an_answer_that_is_none_of_the_api(said):
+    """L17: it is a cut, which names what is missing."""
+    async with connected(b"MSG %%(to)b %d\r\n%b\r\n" % (len(said), said)) as connection:
+        with pytest.raises(CutError, match=r"no answer of JetStream to STREAM.INFO.S: .*no config"):
+            await connection.ask("STREAM.INFO.S", created=str, config=dict)
+
+
+async def test_a_line_that_is_none_ends_the_connection():
+    """L17: what waits for an answer meets a cut."""
+    async with connected(b"MSG %(to)b -15\r\n") as connection:
+        with pytest.raises(CutError, match=r"(?i)protocol error"):
+            await connection.ask("STREAM.INFO.S")

@@ -58,7 +58,7 @@ class Server(Connection):
     async def open(self, _):
         pass
 
-    async def ask(self, subject, *_):
+    async def ask(self, subject, **_):
         return self.answers[subject.partition(".")[0]]
 
 
