@@ -3,7 +3,7 @@
 Invariant: every message that was read is in exactly one of the two, once, however often the job is
 stopped and started again with the same checkpoint: the bad rows of a batch are settled first, then
 its good rows are written under the batch's id (K12), so a replay repeats both and changes nothing
-(S6, K8).
+(S6, K8). A batch that was begun with other checks or fields is refused (`kit.decisions`).
 
     python jobs/enrich_queue.py
     python jobs/enrich_queue.py --endpoint HOST:PORT --queue Q --target T --checkpoint PATH ...
@@ -35,6 +35,7 @@ from kit import (
     say,
     workspace,
 )
+from kit.decisions import Decisions
 from kit.session import spark_session
 
 TARGET: Final = "enriched"
@@ -68,6 +69,19 @@ class Plan:
     required: tuple[str, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def decided(self, checkpoint: str) -> Decisions:
+        """What decides in which queue a message ends, and with which body."""
+        added = [f"{name}={expression}" for name, expression in self.added.items()]
+        return Decisions(
+            checkpoint,
+            {
+                "--target": self.target,
+                "--json-schema": self.schema,
+                "--require": sorted({*self.required}),
+                "--add": added,
+            },
+        )
 
 
 @dataclass
@@ -247,14 +261,16 @@ def run(
         spark, plan.broker, plan.queue, plan.options, columns=MESSAGE_COLUMNS
     )
     done = SortCounts()
-    writer = judged(messages, plan).writeStream.foreachBatch(sorter(plan, done))
+    each = sorter(plan, done, plan.decided(checkpoint))
+    writer = judged(messages, plan).writeStream.foreachBatch(each)
     return queries.run(writer, checkpoint, trigger), done
 
 
-def sorter(plan: Plan, done: SortCounts) -> Callable[[DataFrame, int], None]:
+def sorter(plan: Plan, done: SortCounts, decided: Decisions) -> Callable[[DataFrame, int], None]:
     """The function of each batch: rejects bad messages, writes good ones, counts both."""
 
     def sort(rows: DataFrame, batch_id: int) -> None:
+        decided.hold(rows.sparkSession, batch_id)
         rows.persist()
         try:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")

@@ -3,7 +3,8 @@ r"""Redrives dead letters to the queues that they came from, unchanged or repair
 Invariant: a dead letter is in the dead-letter queue or in its old one, never in both or neither:
 unchanged, the broker moves it in one record (Q6); repaired, it is a new message, written once under
 its batch's id (K12), and the dead letter is accepted with the checkpoint. Messages that the repair
-leaves out are released first and stay in the dead-letter queue (S6).
+leaves out are released first and stay in the dead-letter queue (S6). A batch that was begun with
+another repair is refused (`kit.decisions`).
 
     python jobs/redrive.py
     python jobs/redrive.py --endpoint HOST:PORT --queue DEAD
@@ -26,6 +27,7 @@ import enrich_queue
 from ackq.client import Admin, Broker
 from ackq.spark import settle, txn_options
 from kit import arguments, connection, flights, queries, reconciliation, say, workspace
+from kit.decisions import Decisions
 from kit.session import spark_session
 
 QUEUE_HEADER: Final = "ackq-dead-queue"
@@ -197,14 +199,18 @@ def run(spark: SparkSession, args: argparse.Namespace) -> tuple[queries.Streamed
     """Repairs the messages of the dead-letter queue, until the trigger ends."""
     letters = queries.read_queue(spark, args.broker, args.queue, dict(args.option))
     done = RepairCounts()
-    writer = repaired(letters, args).writeStream.foreachBatch(mover(args.broker, done))
+    decided = Decisions(args.checkpoint, {"--repair": args.repair, "--to": args.to or ""})
+    writer = repaired(letters, args).writeStream.foreachBatch(mover(args.broker, done, decided))
     return queries.run(writer, args.checkpoint, args.trigger), done
 
 
-def mover(broker: Broker, done: RepairCounts) -> Callable[[DataFrame, int], None]:
+def mover(
+    broker: Broker, done: RepairCounts, decided: Decisions
+) -> Callable[[DataFrame, int], None]:
     """The function of each batch: releases messages that are left, writes repaired ones, counts."""
 
     def bring_back(rows: DataFrame, batch_id: int) -> None:
+        decided.hold(rows.sparkSession, batch_id)
         rows.persist()
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")

@@ -85,8 +85,10 @@ def own_broker(work: Workspace) -> Iterator[tuple[Broker, Admin]]:
 
 
 def cause(message: str) -> str:
-    """The cause in a message of Spark: its last ackq error, else its first lines."""
-    found: list[str] = re.findall(r"^(?:\S*\s)?ackq\.errors\.\w+: .*$", message, re.MULTILINE)
+    """The cause in a message of Spark: its last error of ackq or a job, else its first lines."""
+    found: list[str] = re.findall(
+        r"^(?:\S*\s)?(?:ackq\.errors\.\w+|kit\.JobError): .*$", message, re.MULTILINE
+    )
     if found:
         return found[-1].split(": ", 1)[1]
     return "\n".join(message.strip().splitlines()[:5])

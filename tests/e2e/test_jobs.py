@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -158,6 +159,45 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
         )
         found = [row for batch in admin.browse("out") for row in batch["body"].to_pylist()]
     assert found == [b'{"id":1,"twice":2}', b'{"id":3,"twice":6}']
+
+
+@pytest.mark.parametrize("job", ["redrive", "enrich"])
+def test_other_arguments_do_not_run_a_batch_again(
+    next_line: LastLine, run_next: RunNext, tmp_path: Path, job: str
+):
+    """S6, K12: a job that died before the checkpoint, started again with another repair or check.
+
+    It would settle the message that was written, and write the one that was settled.
+    """
+    checkpoint = tmp_path / "checkpoint"
+    with ackq_broker.embedded() as broker, Admin(broker.endpoint) as admin:
+        for name, dead in (("dead", ""), ("in", "dead"), ("out", "")):
+            admin.declare_queue(name, dead_letter_queue=dead)
+        line = ("--endpoint", broker.endpoint, "--checkpoint", checkpoint, "--queue")
+        with Publisher(broker.endpoint) as publisher:
+            for each in "AB":
+                body = {"redrive": each, "enrich": f'{{"{each}": 1}}'}[job]
+                publisher.publish(body.encode(), routing_key={"redrive": "dead"}.get(job, "in"))
+        lines = {
+            "redrive": ("redrive.py", *line, "dead", "--to", "out", "--repair"),
+            "enrich": (
+                *("enrich_queue.py", *line, "in", "--target", "out"),
+                *("--json-schema", "A INT, B INT", "--require"),
+            ),
+        }[job]
+        one, other = {
+            "redrive": [f"CASE WHEN body = '{each}' THEN body END" for each in "AB"],
+            "enrich": ["A", "B"],
+        }[job]
+        next_line(*lines, one)
+        last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
+        (checkpoint / "commits" / str(last)).unlink()
+        status, _, error = run_next(*lines, other)
+        assert status == 1, error
+        assert error.startswith(f"error: Micro-batch {last} was begun with other arguments"), error
+        assert f"{lines[-1]} was {json.dumps(one if job == 'redrive' else [one])}." in error
+        next_line(*lines, one)
+        assert admin.queue("out").published == 1
 
 
 def test_a_queue_becomes_a_table_and_the_table_messages(next_line: LastLine, tmp_path: Path):
