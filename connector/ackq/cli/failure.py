@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -112,7 +113,11 @@ class PipeClosedError(click.ClickException):
 
 
 def run(command: Callable[[], object], *, as_json: bool) -> int:
-    """Runs a command and flushes its output; returns its exit status."""
+    """Runs a command and flushes its output; returns its exit status.
+
+    A command whose stdout is closed (`>&-`) is not run: what it did would be reported nowhere.
+    """
+    _stand_in()
     warnings = _Warnings(as_json=as_json)
     log = logging.getLogger("ackq")
     log.addHandler(warnings)
@@ -135,8 +140,30 @@ class _Warnings(logging.Handler):
         click.echo(as_json_line("notice", {"warning": text}) if self._as_json else text, err=True)
 
 
+class _Closed:
+    """A standard input that is closed; its use ends the command."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Failure("Standard input is closed. Give a file or a pipe, or < /dev/null.")
+
+
+def _stand_in() -> None:
+    """Replaces closed standard streams, which Python gives as None."""
+    # A missing one is None at run time only.
+    streams: dict[str, Any] = vars(sys)
+    if streams["stderr"] is None:
+        streams["stderr"] = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if streams["stdin"] is None:
+        streams["stdin"] = _Closed()
+
+
 def _run(command: Callable[[], object], *, as_json: bool) -> int:
     try:
+        if vars(sys)["stdout"] is None:
+            raise Failure(
+                "Standard output is closed, so nothing was done. Give > /dev/null if nobody reads"
+                " the output."
+            )
         result = command()
         sys.stdout.flush()
     except PipeClosedError:

@@ -55,6 +55,40 @@ def test_a_closed_pipe_ends_a_consumer_without_a_word(endpoint, filled, admin):
     assert admin.queue(filled).accepted == 0
 
 
+def without(stream, endpoint, *arguments):
+    """Runs a command with a redirection of the shell, such as `>&-`; its status and stderr."""
+    line = ["/bin/sh", "-c", f'exec "$@" {stream}', "sh", *command(endpoint, *arguments)]
+    done = ended(line)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("consume", "-n", "2", *form) for form in ((), ("--jsonl",), ("--json",))),
+        ("queue", "purge", "--yes"),
+        ("queue", "redrive"),
+    ],
+)
+def test_a_closed_output_is_refused_before_anything_is_done(endpoint, filled, admin, words):
+    """C12: a command that cannot say what it did (`>&-`) does nothing."""
+    status, said = without(">&-", endpoint, *words, filled)
+    assert status == ExitStatus.FAILED
+    assert "Standard output is closed" in said
+    assert (admin.queue(filled).ready, admin.queue(filled).accepted) == (2, 0)
+
+
+def test_a_closed_input_or_error_stream(endpoint, filled, admin):
+    """P3: `publish` without an input fails; where no error can be said, the work is done."""
+    status, said = without("<&-", endpoint, "publish", filled)
+    assert status == ExitStatus.FAILED
+    assert "Standard input is closed" in said
+    assert without("<&-", endpoint, "publish", filled, "c")[0] == ExitStatus.DONE
+    assert without("2>&-", endpoint, "consume", filled, "-n", "1")[0] == ExitStatus.DONE
+    assert (admin.queue(filled).published, admin.queue(filled).accepted) == (3, 1)
+
+
 @pytest.mark.parametrize(
     "arguments", [("queue", "list"), ("queue", "list", "--json"), ("queue", "peek", "ORDERS")]
 )
