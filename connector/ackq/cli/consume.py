@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import click
 
 from ackq import client
 from ackq.cli.context import Target, connected
+from ackq.cli.failure import ExitStatus, Failure
 from ackq.cli.output import plain_row, print_json_line, print_line, say
 from ackq.cli.parameters import DURATION
+from ackq.diagnosis import wording
+from ackq.errors import AckqError, OutcomeUnknownError, StaleDeliveryTagError
 from ackq.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from ackq.client import Message
+    from ackq.client import Message, Settlement
 
-_SETTLES: dict[str, Callable[[Message, str], object]] = {
+_SETTLES: dict[str, Callable[[Message, str], Settlement]] = {
     Outcome.ACCEPTED.value: lambda message, _: message.accept(),
     Outcome.FAILED.value: lambda message, reason: message.fail(reason),
     Outcome.REJECTED.value: lambda message, reason: message.reject(reason),
@@ -24,6 +28,53 @@ _SETTLES: dict[str, Callable[[Message, str], object]] = {
 }
 _WITH_REASON = (Outcome.FAILED.value, Outcome.REJECTED.value)
 _REQUEUES = (Outcome.FAILED.value, Outcome.RELEASED.value)
+
+
+class _Tally:
+    """Counts of the printed messages by what the broker answered to their settlement.
+
+    Attributes:
+        printed: Messages that were printed, and settled next.
+        done: Those whose settlement took effect.
+        stale: Those that were delivered again under another tag (C17).
+        first: Why the first settlement had no effect, or is unknown.
+    """
+
+    def __init__(self) -> None:
+        self.printed = self.done = self.stale = 0
+        self.first: AckqError | None = None
+        self._unknown = False
+
+    def count(self, settlement: Future[int]) -> None:
+        """Counts an answer; called on the channel's thread only."""
+        error = settlement.exception()
+        if not isinstance(error, AckqError):
+            self.done += 1
+            return
+        self.stale += isinstance(error, StaleDeliveryTagError)
+        self._unknown |= isinstance(error, OutcomeUnknownError)
+        self.first = self.first or error
+
+    def notice(self, outcome: str, *, ended: bool) -> dict[str, int]:
+        """The counts for the line on stderr; `ended`: the command ended by itself."""
+        left = self.printed - self.done - self.stale
+        return {
+            outcome: self.done,
+            **({"redelivered": self.stale} if self.stale else {}),
+            **({"unanswered": left} if left or not ended else {}),
+        }
+
+    def problem(self, outcome: str) -> Failure | None:
+        """The failure of a command of which not all settlements took effect."""
+        if self.first is None:
+            return None
+        code, fields = self.first.code, self.first.fields
+        left = wording.count(self.printed - self.done, "printed message")
+        if self._unknown:
+            said = f"{left} perhaps not {outcome}: {self.first.message}"
+            return Failure(said, ExitStatus.UNKNOWN, code, fields)
+        said = f"{left} not {outcome}: {self.first.message}"
+        return Failure(said, ExitStatus.NOT_CONFIRMED, code, fields)
 
 
 @click.command()
@@ -66,7 +117,9 @@ def consume(
     """Consume QUEUE; print each body on a line, or with --jsonl each message as JSON.
 
     A message is settled after it was printed: a message that a broken pipe did not take stays in
-    QUEUE. `ackq publish --jsonl` takes the lines that --jsonl prints.
+    QUEUE. The last line counts settlements that took effect: a message that was printed as the
+    broker went away may be delivered, and printed, again. `ackq publish --jsonl` takes the lines
+    that --jsonl prints.
     """
     if reason and outcome not in _WITH_REASON:
         raise click.UsageError("--reason needs --outcome failed or rejected.")
@@ -74,7 +127,7 @@ def consume(
         raise click.UsageError(f"--outcome {outcome} puts messages back: give --count as well.")
     with target.admin() as admin:
         admin.queue(queue)  # fails at once without a broker or without the queue
-    done = 0
+    tally, ended = _Tally(), True
     columns = _columns() if jsonl or target.as_json else ()
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     try:
@@ -86,10 +139,18 @@ def consume(
             )
             for message in _messages(consumer.receive, count, timeout_s):
                 _print(message, columns)
-                _SETTLES[outcome](message, reason)
-                done += 1
-    finally:
-        say(f"{outcome}={done}", {outcome: done}, as_json=target.as_json)
+                tally.printed += 1
+                _SETTLES[outcome](message, reason).add_done_callback(tally.count)
+    except KeyboardInterrupt:
+        ended = False
+        raise
+    finally:  # the channel is closed: it has waited for the answers
+        noted = tally.notice(outcome, ended=ended)
+        said = " ".join(f"{name}={number}" for name, number in noted.items())
+        say(said, noted, as_json=target.as_json)
+    problem = tally.problem(outcome)
+    if problem is not None:
+        raise problem
 
 
 def _messages(

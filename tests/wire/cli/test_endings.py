@@ -6,12 +6,15 @@ import pty
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from subprocess import PIPE
+from unittest.mock import Mock
 
 import pytest
 
+from ackq import client
 from ackq.cli.failure import ExitStatus
+from ackq.errors import AckqError, OutcomeUnknownError, StaleDeliveryTagError
 from tests.eventually import eventually
 from tests.wire.cli.conftest import command, ended
 
@@ -110,8 +113,59 @@ def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, filled, admin, run):
         consumer.send_signal(signal.SIGINT)
         _, said = consumer.communicate(timeout=60)
     assert consumer.returncode == ExitStatus.INTERRUPTED
-    assert said in {f"accepted={count}\nError: Interrupted.\n" for count in (2, 3)}
-    assert admin.queue(filled).accepted >= 2
+    assert said in {f"accepted={count} unanswered=0\nError: Interrupted.\n" for count in (2, 3)}
+    assert admin.queue(filled).accepted == int(said[9])
+
+
+class Answered:
+    """A channel whose settlements end as a test says; Ctrl-C follows the last, if they are few."""
+
+    def __init__(self, *ends):
+        self._ends = [*ends]
+
+    def __call__(self, *_, **__):
+        return nullcontext(self)
+
+    def consume(self, *_, **__):
+        return self
+
+    def receive(self, _):
+        if not self._ends:
+            raise KeyboardInterrupt
+        settlement = client.Settlement()
+        end = self._ends.pop(0)
+        if isinstance(end, AckqError):
+            settlement.fail(end)
+        elif end:
+            settlement.succeed(1)
+        return Mock(body=b"a", accept=lambda: settlement)
+
+
+STALE, UNKNOWN = StaleDeliveryTagError("It is back."), OutcomeUnknownError("Who knows.")
+
+
+@pytest.mark.parametrize(
+    ("ends", "said", "status"),
+    [
+        (
+            (True, STALE, True),
+            "accepted=2 redelivered=1\nError: 1 printed message not accepted: It is back.",
+            7,
+        ),
+        (
+            (True, STALE, UNKNOWN),
+            "accepted=1 redelivered=1 unanswered=1\nError: 2 printed messages perhaps not accepted",
+            8,
+        ),
+        ((True, False), "accepted=1 unanswered=1\nError: Interrupted.", ExitStatus.INTERRUPTED),
+    ],
+)
+def test_a_consumer_counts_what_the_broker_answered(run, monkeypatch, filled, ends, said, status):
+    """C15, C17: a message is accepted when its settlement took effect, not when it was called."""
+    monkeypatch.setattr(client, "Channel", Answered(*ends), raising=False)
+    result = run("consume", filled, "-n", "3")
+    assert result.stderr.startswith(said)
+    assert result.exit_code == status
 
 
 def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, filled, admin):
