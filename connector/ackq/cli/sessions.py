@@ -330,14 +330,33 @@ def _release_finished(target: Target, admin: Admin, *, dry_run: bool, yes: bool)
             f"Release {sessions}? A query that comes back with its checkpoint is refused then.",
             yes=yes,
         )
-        found = [each for each in found if _release_idle(admin, each)]
+        _release_each(target, admin, found)
+        return
+    _print_finished(target, found, released=not dry_run)
+
+
+def _release_each(target: Target, admin: Admin, found: list[SessionInfo]) -> None:
+    """Releases finished sessions; prints those that it released, also after an error."""
+    gone: list[SessionInfo] = []
+    failed = True
+    try:
+        for each in found:
+            if _release_idle(admin, each):
+                gone.append(each)  # noqa: PERF401 - what is done before an error counts
+        failed = False
+    finally:
+        if gone or not failed:
+            _print_finished(target, gone, released=True)
+
+
+def _print_finished(target: Target, found: list[SessionInfo], *, released: bool) -> None:
     if target.as_json:
-        print_json({"sessions": [each.session for each in found], "released": not dry_run})
+        print_json({"sessions": [each.session for each in found], "released": released})
         return
     if found:
         cells = ((each.session, list(each.queues), each.query_id) for each in found)
         print_table(("SESSION", "QUEUES", "QUERY"), cells)
-    done = "to release" if dry_run else "released"
+    done = "released" if released else "to release"
     click.echo(f"{count(len(found), 'finished session')} {done}")
 
 

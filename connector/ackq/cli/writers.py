@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -139,13 +139,11 @@ def forget(target: Target, *, names: tuple[str, ...], force: bool) -> None:
     The broker forgets which batch the writer committed last, and refuses every write under its name
     from then on. This cannot be undone: a query that goes on needs a new checkpoint.
     """
-    with target.admin() as admin:
-        done = {name: admin.forget_writer(name, force=force) for name in names}
-    if target.as_json:
-        print_json([{"writer": name, "forgotten": new} for name, new in done.items()])
-        return
-    for name, new in done.items():
-        click.echo(f"writer '{name}' {'forgotten' if new else 'was forgotten before'}")
+    with target.admin() as admin, _Done(target) as done:
+        for name in names:
+            new = admin.forget_writer(name, force=force)
+            text = f"writer '{name}' {'forgotten' if new else 'was forgotten before'}"
+            done.add({"writer": name, "forgotten": new}, text)
 
 
 @writer.command()
@@ -158,14 +156,36 @@ def assign(target: Target, *, names: tuple[str, ...], user: str) -> None:
     A writer belongs to the user that wrote under its name first; no other user may write under it.
     The batches that it has committed and staged stay.
     """
-    with target.admin() as admin:
-        done = {name: admin.assign_writer(name, user) for name in names}
-    if target.as_json:
-        print_json([{"writer": n, "user": user, "before": was} for n, was in done.items()])
-        return
-    for name, was in done.items():
-        before = f"user '{was}'" if was else "no user"
-        click.echo(f"writer '{name}' given to user '{user}', belonged to {before}")
+    with target.admin() as admin, _Done(target) as done:
+        for name in names:
+            was = admin.assign_writer(name, user)
+            before = f"user '{was}'" if was else "no user"
+            text = f"writer '{name}' given to user '{user}', belonged to {before}"
+            done.add({"writer": name, "user": user, "before": was}, text)
+
+
+class _Done:
+    """Prints what was done with each writer, also when a later one is refused.
+
+    People see a line as soon as it is true; programs one document at the end, before the error.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._as_json = target.as_json
+        self._values: list[dict[str, object]] = []
+
+    def add(self, value: dict[str, object], text: str) -> None:
+        """Notes that one is done: `value` for JSON, `text` for people."""
+        self._values.append(value)
+        if not self._as_json:
+            click.echo(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._as_json and self._values:
+            print_json(self._values)
 
 
 def _age(each: BatchInfo | StageInfo | WriterInfo) -> str:

@@ -66,6 +66,13 @@ def test_what_a_query_took_up_meanwhile_stays(run, happened):
     assert admin.released == ["b"]
 
 
+def test_sessions_released_before_an_error_are_named(run):
+    """S8: an error at a later session does not hide those that were released before it."""
+    done = run(Admin(b=errors.PermissionDeniedError("No.")), "--finished", "--yes", "--json")
+    assert json.loads(done.stdout)["data"] == {"sessions": ["a"], "released": True}
+    assert done.exit_code != 0
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -183,6 +183,27 @@ def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, filled, admin):
 
 
 @pytest.mark.parametrize(
+    ("words", "done", "text"),
+    [
+        (("forget", "--force"), {"forgotten": True}, "writer 'A' forgotten"),
+        (("assign", "--to", "alice"), {"user": "alice", "before": ""}, "writer 'A' given to user"),
+    ],
+)
+def test_what_was_done_is_said_before_a_refusal(endpoint, run, words, done, text):
+    """K3: of several writers, those before one that is refused are named."""
+    text, names = text.replace("A", words[0]), (words[0], "nowhere", "later")
+    for form in ((), ("--json",)):
+        client.commit_batch(endpoint, writer=names[0], batch_id=0, run_id="r", stages=())
+        result = run("writer", *words, *names, *form)
+        assert result.exit_code == ExitStatus.NOT_FOUND, result.output
+        assert "'nowhere'" in result.stderr
+        if not form:
+            assert result.stdout.startswith(text)
+        names = (f"{names[0]}2", *names[1:])
+    assert json.loads(result.stdout)["data"] == [{"writer": f"{words[0]}2", **done}]
+
+
+@pytest.mark.parametrize(
     ("words", "answer", "status", "left"),
     [
         (("queue", "purge"), "n", ExitStatus.FAILED, 2),
