@@ -28,7 +28,7 @@ from ackq.cli.output import print_json, say
 from ackq.cli.parameters import RATE, Duration
 from ackq.cli.progress import bar, paced
 from ackq.diagnosis import wording
-from ackq.errors import AckqError, InvalidArgumentError, UnroutableError
+from ackq.errors import AckqError, ClosedError, InvalidArgumentError, UnroutableError
 
 if TYPE_CHECKING:
     from ackq.client import Confirmation
@@ -96,10 +96,12 @@ class Tally:
 
     def __init__(self, name_line: Callable[[int, BaseException], None] | None = None) -> None:
         self.sent = 0
+        self.answered = 0
         self.confirmed = 0
         self.failed = 0
         self.lines: list[int] = []
         self.first_failure: BaseException | None = None
+        self._cut_off = 0
         self._refused: AckqError | None = None
         self._refused_number = 0
         self._name_line = name_line
@@ -107,6 +109,10 @@ class Tally:
     def count(self, number: int, future: Future[Confirmation]) -> None:
         """Counts an answered publish; called on the publisher's thread only."""
         failure = future.exception() or future.result().returned
+        if isinstance(failure, ClosedError):
+            self._cut_off += 1
+        else:
+            self.answered += 1
         if failure is None:
             self.confirmed += 1
         else:
@@ -123,6 +129,15 @@ class Tally:
     def refuse(self, number: int, error: AckqError) -> None:
         """Notes the message that could not be published and ended the run."""
         self._refused, self._refused_number = error, number
+
+    def notice(self) -> dict[str, int]:
+        """The counts for the line on stderr of a run that Ctrl-C ended."""
+        return {
+            "confirmed": self.confirmed,
+            # The end of the publisher failed those that had no answer.
+            "failed": self.failed - self._cut_off,
+            "unanswered": self.sent - self.answered,
+        }
 
     @property
     def problem(self) -> Failure | None:
@@ -251,9 +266,9 @@ def _publish_each(target: Target, source: _Source, lines: Iterator[_Line]) -> No
     except KeyboardInterrupt:
         # A publisher that Ctrl-C ends before it is closed warns; the notice below has all facts.
         warnings.filterwarnings("ignore", "A publisher was dropped", RuntimeWarning)
-        confirmed, left = tally.confirmed, tally.sent - tally.confirmed
-        said = f"confirmed={confirmed} unanswered={left}"
-        say(said, {"confirmed": confirmed, "unanswered": left}, as_json=target.as_json)
+        noted = tally.notice()
+        said = " ".join(f"{name}={number}" for name, number in noted.items())
+        say(said, noted, as_json=target.as_json)
         raise
     _report(target, source, tally)
 

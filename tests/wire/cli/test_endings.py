@@ -182,6 +182,20 @@ def test_ctrl_c_ends_a_publisher_with_a_line(endpoint, filled, admin):
     assert error["error"]["code"] == "interrupted"
 
 
+def test_ctrl_c_tells_refused_messages_from_unanswered_ones(endpoint, filled):
+    """P3: a message that was refused is answered, and a line that is no message has failed."""
+    lines = [f'{{"body": "a", "routing_key": "{key}"}}' for key in (filled, "nowhere", "nowhere")]
+    with started(endpoint, "publish", "--jsonl", "--json") as publisher:
+        publisher.stdin.write("\n".join((*lines, "no JSON", "")))
+        publisher.stdin.flush()
+        for _ in range(3):
+            assert "line" in json.loads(publisher.stderr.readline())["notice"]
+        publisher.send_signal(signal.SIGINT)
+        _, said = publisher.communicate(timeout=60)
+    counts = json.loads(said.splitlines()[0])["notice"]
+    assert (counts["failed"], counts["confirmed"] + counts["unanswered"]) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "done", "text"),
     [
