@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -82,8 +85,7 @@ def add(*, name: str, path: Path, role: str | None, **given: Any) -> None:
         **patterns,
         limits=users.UserLimits(**given),
     )
-    users_editor.add(path, added)
-    click.echo(token)
+    users_editor.add(path, added, lambda: _say(token))
 
 
 @user.command()
@@ -109,8 +111,13 @@ def set_token(*, name: str, path: Path, keep_old: bool, end_old: bool) -> None:
     made = "" if end_old else users.new_token()
     new = () if end_old else (users.hash_of(made),)
     kept = None if keep_old else int(end_old)
-    users_editor.change(path, name, lambda before: {"tokens": (*new, *before.tokens[:kept])})
-    click.echo(made or f"user {printable(name)}: only the newest token is valid now")
+    said = made or f"user {printable(name)}: only the newest token is valid now"
+    users_editor.change(
+        path,
+        name,
+        lambda before: {"tokens": (*new, *before.tokens[:kept])},
+        lambda: _say(said),
+    )
 
 
 @user.command()
@@ -127,7 +134,7 @@ def set_permissions(*, name: str, path: Path, **given: str | None) -> None:
     if not new:
         raise click.UsageError("Give what changes: --role, --configure, --write or --read.")
     changes = {name: value if name == "role" else NamePattern(value) for name, value in new.items()}
-    click.echo(_line(users_editor.change(path, name, lambda _: changes)))
+    _say(_line(users_editor.change(path, name, lambda _: changes)))
 
 
 @user.command()
@@ -137,7 +144,7 @@ def set_permissions(*, name: str, path: Path, **given: str | None) -> None:
 def remove(*, name: str, path: Path) -> None:
     """Remove a user; a running broker ends the user's streams within seconds."""
     users_editor.remove(path, name)
-    click.echo(f"user {printable(name)} removed")
+    _say(f"user {printable(name)} removed")
 
 
 @user.command("list")
@@ -147,7 +154,25 @@ def list_users(*, path: Path) -> None:
     """List users with their permissions, one user per line."""
     found = users.load(path)
     for each in found.by_name.values():
-        click.echo(_line(each))
+        _say(_line(each))
+
+
+def _say(line: str) -> None:
+    """Prints a line; raises OSError, which names the output, if it went nowhere.
+
+    A token is said before the file has it: in the file alone it would be of no use to anyone.
+    """
+    # click prints nothing, in silence, if standard output is closed.
+    if vars(sys)["stdout"] is None:
+        raise OSError(errno.EBADF, "it is closed", "standard output")
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # Python writes what is left when it ends, and would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def _line(found: users.User) -> str:

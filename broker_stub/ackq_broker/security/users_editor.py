@@ -1,9 +1,16 @@
-"""Changes to a users file (A1), for an operator; the rest of the file is kept, also comments."""
+"""Changes to a users file (A1), for an operator; the rest of the file is kept, also comments.
+
+Two changes at the same time follow one another: a lock on the folder is held from reading the file
+to replacing it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,22 +23,32 @@ from ackq.errors import InvalidArgumentError, NotFoundError
 from ackq_broker.security.users import PERMISSIONS, User, check_name, load
 
 
-def add(path: Path, user: User) -> None:
+def _nothing() -> None:
+    """Tells nobody."""
+
+
+def add(path: Path, user: User, tell: Callable[[], None] = _nothing) -> None:
     """Adds a user to a file, which is created if it does not exist.
+
+    Args:
+        path: The file.
+        user: The user.
+        tell: Called just before the change takes effect; if it raises, the file stays as it is.
 
     Raises:
         InvalidArgumentError: A user of that name exists, or the file cannot be read.
     """
     check_name(user.name)
-    document = _read(path)
-    users = document.setdefault("users", tomlkit.table(is_super_table=True))
-    if user.name in users:
-        raise InvalidArgumentError(
-            f"There is a user '{user.name}' already; remove it first.", user=user.name
-        )
-    users[user.name] = tomlkit.table()
-    users[user.name].update(_fields(user))
-    _write(path, document)
+    with _alone(path):
+        document = _read(path)
+        users = document.setdefault("users", tomlkit.table(is_super_table=True))
+        if user.name in users:
+            raise InvalidArgumentError(
+                f"There is a user '{user.name}' already; remove it first.", user=user.name
+            )
+        users[user.name] = tomlkit.table()
+        users[user.name].update(_fields(user))
+        _write(path, document, tell)
 
 
 def remove(path: Path, name: str) -> None:
@@ -41,19 +58,26 @@ def remove(path: Path, name: str) -> None:
         NotFoundError: No user of that name.
         InvalidArgumentError: The file cannot be read.
     """
-    document = _read(path)
-    _table(document, path, name)
-    del document["users"][name]
-    _write(path, document)
+    with _alone(path):
+        document = _read(path)
+        _table(document, path, name)
+        del document["users"][name]
+        _write(path, document, _nothing)
 
 
-def change(path: Path, name: str, changes: Callable[[User], Mapping[str, Any]]) -> User:
+def change(
+    path: Path,
+    name: str,
+    changes: Callable[[User], Mapping[str, Any]],
+    tell: Callable[[], None] = _nothing,
+) -> User:
     """Changes a user in a file; the lines of unchanged fields and of other users are kept.
 
     Args:
         path: The file.
         name: The user's name.
         changes: Returns the new values of changed fields, from the previous user.
+        tell: Called just before the change takes effect; if it raises, the file stays as it is.
 
     Returns:
         The changed user.
@@ -62,13 +86,25 @@ def change(path: Path, name: str, changes: Callable[[User], Mapping[str, Any]]) 
         NotFoundError: No user of that name.
         InvalidArgumentError: The file cannot be read.
     """
-    document = _read(path)
-    table, before = _table(document, path, name), load(path).by_name[name]
-    after = replace(before, **changes(before))
-    old = _fields(before)
-    table.update({key: value for key, value in _fields(after).items() if old.get(key) != value})
-    _write(path, document)
+    with _alone(path):
+        document = _read(path)
+        table, before = _table(document, path, name), load(path).by_name[name]
+        after = replace(before, **changes(before))
+        old, new = _fields(before), _fields(after)
+        table.update({key: value for key, value in new.items() if old.get(key) != value})
+        _write(path, document, tell)
     return after
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits for other changes of files in this folder, and lets no other begin in the block."""
+    folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)  # and with it the lock
 
 
 def _fields(user: User) -> dict[str, Any]:
@@ -99,19 +135,26 @@ def _read(path: Path) -> Any:
         raise InvalidArgumentError(f"The users file {path} is not valid TOML: {error}.") from error
 
 
-def _write(path: Path, document: Any) -> None:
+def _write(path: Path, document: Any, tell: Callable[[], None]) -> None:
     """Writes the file whole or not at all; only its owner may read a new file.
 
     An existing file keeps its owner and mode: the broker, which may run as another user, has to
     read it again. A symbolic link is followed.
     """
     path = path.resolve()
-    unfinished = path.with_name(path.name + ".new")
-    unfinished.unlink(missing_ok=True)
-    unfinished.touch(mode=0o600)
-    unfinished.write_text(tomlkit.dumps(document), encoding="utf-8")
-    if path.exists():
-        status = path.stat()
-        os.chown(unfinished, status.st_uid, status.st_gid)
-        unfinished.chmod(status.st_mode & 0o777)
-    unfinished.replace(path)
+    # A name of its own: where locks have no effect, as on some network disks, another process
+    # would else write into the same file.
+    handle, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
+    unfinished = Path(name)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+            file.write(tomlkit.dumps(document))
+        if path.exists():
+            status = path.stat()
+            os.chown(unfinished, status.st_uid, status.st_gid)
+            unfinished.chmod(status.st_mode & 0o777)
+        tell()
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -1,6 +1,9 @@
 """Changes to a users file."""
 
+import fcntl
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -65,6 +68,43 @@ def test_who_may_read_the_file_stays(tmp_path):
     )
     assert link.is_symlink()
     assert set(users.load(path).by_name) == {"other"}
+
+
+@pytest.mark.parametrize("change", ["add", "change"])
+def test_a_change_is_alone(tmp_path, change):
+    """A1: while a user is added or changed, no other change of the file begins: none is lost."""
+    path = tmp_path / "users.toml"
+    users_editor.add(path, user())
+
+    def refused(*_):
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+        return {"role": "observer"}
+
+    if change == "add":
+        users_editor.add(path, user("other"), refused)
+    else:
+        users_editor.change(path, "app", refused)
+    users_editor.remove(path, "app")
+    assert [each.name for each in tmp_path.iterdir()] == ["users.toml"]
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_a_token_that_nobody_was_told_is_not_valid(tmp_path, output):
+    """A1: `user add` and `set-token` whose output goes nowhere leave the file as it is."""
+    path = tmp_path / "users.toml"
+    users_editor.add(path, user())
+    before = path.read_text()
+    for words in (("add", "new"), ("set-token", "app")):
+        program = "from ackq_broker.cli import main; main()"
+        line = [sys.executable, "-c", program, "user", *words, "--users", str(path)]
+        shell = ["/bin/sh", "-c", f'exec "$@" {output}', "sh", *line]
+        done = subprocess.run(shell, check=False, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2
+        assert "standard output" in done.stderr
+        assert (path.read_text(), [*tmp_path.iterdir()]) == (before, [path])
 
 
 def test_what_cannot_be_changed(tmp_path):
