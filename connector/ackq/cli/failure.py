@@ -155,6 +155,10 @@ def _stand_in() -> None:
         streams["stderr"] = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if streams["stdin"] is None:
         streams["stdin"] = _Closed()
+    out = streams["stdout"]
+    if out is not None and out.errors == "strict":
+        # A table shows what the encoding of the terminal does not have as `\u65e5`.
+        out.reconfigure(errors="backslashreplace")
 
 
 def _run(command: Callable[[], object], *, as_json: bool) -> int:
@@ -166,14 +170,19 @@ def _run(command: Callable[[], object], *, as_json: bool) -> int:
             )
         result = command()
         sys.stdout.flush()
-    except PipeClosedError:
-        return _pipe_closed()
-    except BrokenPipeError:
+    except (PipeClosedError, BrokenPipeError):
         return _pipe_closed()
     except click.ClickException as error:
         return _end(error, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         return _end(interrupted(), as_json=as_json)
+    except OSError as error:
+        what = error.filename or "The input or output"
+        status = _end(Failure(f"{what}: {error.strerror or error}"), as_json=as_json)
+        _discard_output()
+        return status
+    except UnicodeError as error:
+        return _end(Failure(f"A text cannot be read or written: {error}"), as_json=as_json)
     # `--help` and `--version` give a status; a command gives nothing.
     return result if isinstance(result, int) else ExitStatus.DONE
 
@@ -195,6 +204,8 @@ def _end(error: click.ClickException, *, as_json: bool) -> int:
             error.show()
     except BrokenPipeError:
         return _pipe_closed()
+    except OSError:
+        _discard_output()  # the status is all that is left to say
     return status
 
 
@@ -215,12 +226,17 @@ def _status(error: click.ClickException) -> ExitStatus:
 
 
 def _pipe_closed() -> int:
-    """Redirects the output that Python flushes at its end to nowhere; returns the exit status."""
+    """The end of a command whose reader closed the pipe; returns the exit status."""
+    _discard_output()
+    return ExitStatus.BROKEN_PIPE
+
+
+def _discard_output() -> None:
+    """Redirects the output that Python flushes at its end to nowhere, if it cannot be written."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
-    return ExitStatus.BROKEN_PIPE

@@ -334,7 +334,7 @@ def _report(target: Target, source: _Source, tally: Tally) -> None:
 
 def _lines(source: _Source) -> Iterator[_Line]:
     if source.body is not None:
-        yield _Line(1, source.body.encode())
+        yield _Line(1, os.fsencode(source.body))  # the bytes of the command line
     elif source.file is None:
         yield from _split(sys.stdin.buffer, source)
     elif source.jsonl:

@@ -93,6 +93,41 @@ def test_a_closed_input_or_error_stream(endpoint, filled, admin):
 
 
 @pytest.mark.parametrize(
+    ("words", "stream", "status", "said"),
+    [
+        (("publish", "Q", os.fsdecode(b"\xff\xfe")), "", 0, ""),
+        (("publish", "Q", "--file", "/proc/self/mem"), "", 1, "Input/output error"),
+        (("consume", "Q", "-n", "2"), ">/dev/full", 1, "Error: The input or output: No space"),
+        (("consume", "Q", "--json"), ">/dev/full", 1, "The input or output: No space"),
+        (("definitions", "export"), ">/dev/full", 1, "No space left on device"),
+        (("queue", "list"), ">/dev/full", 1, "No space left on device"),
+        (("queue", "list"), ">/dev/full 2>/dev/full", 1, ""),
+    ],
+)
+def test_an_error_of_the_system_is_one_line(endpoint, filled, admin, words, stream, status, said):
+    """C4: an output that is full, or bytes that are no text, end a command without a traceback."""
+    words = [filled if word == "Q" else word for word in words]
+    done = without(stream, endpoint, *words)
+    assert (done[0], said in done[1]) == (status, True), done
+    assert admin.queue(filled).accepted == 0
+    if not status:
+        assert b"\xff\xfe" in [
+            body for batch in admin.browse(filled) for body in batch["body"].to_pylist()
+        ]
+
+
+def test_json_is_utf_8_in_any_locale(endpoint, filled, run):
+    """C4: `--jsonl` writes UTF-8; a table escapes what the terminal's encoding does not have."""
+    run("publish", filled, "日本")
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    peeked = ended(command(endpoint, "queue", "peek", filled), env=env)
+    assert (peeked.returncode, "\\u65e5" in peeked.stdout) == (0, True), peeked.stderr
+    done = ended(command(endpoint, "consume", filled, "-n", "3", "--jsonl"), env=env)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["body"] == "日本"
+
+
+@pytest.mark.parametrize(
     "arguments", [("queue", "list"), ("queue", "list", "--json"), ("queue", "peek", "ORDERS")]
 )
 def test_a_closed_pipe_ends_a_list_without_a_word(endpoint, filled, arguments):
