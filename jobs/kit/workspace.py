@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from pyspark.errors import PySparkException
 import ackq_broker
 from ackq.client import Admin, Broker
 from ackq.errors import AckqError
-from kit import JobError, interrupts, java, say
+from kit import JobError, complain, interrupts, java, say
 
 
 class Workspace(NamedTuple):
@@ -54,9 +53,9 @@ def run(
     except KeyboardInterrupt:
         status = interrupts.EXIT_STATUS
     except (JobError, AckqError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
     except PySparkException as error:
-        print(f"error: {cause(str(error))}", file=sys.stderr)
+        complain(f"error: {cause(str(error))}")
     except Exception:
         # Spark's JVM may have got the same signal and ended, or a call to it was interrupted.
         if not interrupts.requested():
@@ -65,12 +64,10 @@ def run(
     keep = status not in (0, interrupts.EXIT_STATUS) and any(folder.iterdir())
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
-    # spark-submit, through which the output goes, ends at Ctrl-C.
-    with contextlib.suppress(BrokenPipeError):
-        if status == interrupts.EXIT_STATUS:
-            say("Interrupted. Temporary files are removed; a checkpoint that you named stays.")
-        if keep:
-            print(f"The run's files, with Spark's log: {folder}", file=sys.stderr)
+    if status == interrupts.EXIT_STATUS:
+        say("Interrupted. Temporary files are removed; a checkpoint that you named stays.")
+    if keep:
+        complain(f"The run's files, with Spark's log: {folder}")
     return status
 
 

@@ -8,7 +8,9 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -189,15 +191,26 @@ def test_an_interrupt_that_also_ends_the_screen_leaves_nothing(
     """Ctrl-C ends spark-submit, which forwards the job's output, before the job itself."""
 
     def interrupt(_: Workspace) -> int:
-        monkeypatch.setattr(workspace, "say", gone)
+        patched.setattr(sys, "stdout", gone)
         raise KeyboardInterrupt
 
-    def gone(_: str) -> None:
-        raise BrokenPipeError
-
     monkeypatch.setattr(java, "require_java", lambda: None)
-    assert workspace.run("x", interrupt, verbose=False) == 130
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone, monkeypatch.context() as patched:
+        assert workspace.run("x", interrupt, verbose=False) == 130
     assert list(scratch.iterdir()) == []
+
+
+def test_a_job_goes_on_when_nobody_reads_its_output(start: Callable[..., subprocess.Popen[str]]):
+    """P3: the status of a job into `head -1` is that of its work, and there is no traceback."""
+    job = start("load_generator.py", "--rate", 100, "--seconds", 1)
+    assert job.stdout is not None
+    job.stdout.readline()
+    job.stdout.close()
+    assert job.wait(60) == 0
+    assert job.stderr is not None
+    assert job.stderr.read() == ""
 
 
 def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
