@@ -11,6 +11,7 @@ anything.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from ackq import client
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.json_lines import json_flaw
 from ackq.cli.output import as_dict
@@ -155,7 +157,7 @@ def _read(file: TextIO) -> dict[str, dict[Key, Definition]]:
                 place = f"{file.name}, entry {number} of {kind}"
                 raise InvalidArgumentError(f"{place}: {error.message}") from error
             key = _key(kind, each)
-            twice += _contradictions(f"{_KEYS[kind][0]} '{key[0]}'", found[kind].get(key), each)
+            twice += _contradictions(kind, found[kind].get(key), each)
             found[kind][key] = each
     if twice:
         raise InvalidArgumentError(
@@ -176,13 +178,25 @@ def _object(file: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _contradictions(what: str, before: Definition | None, again: Definition) -> Iterator[str]:
-    """Describes the properties in which two entries of one name differ."""
-    one, other = _flat(before or again), _flat(again)
+def _contradictions(kind: str, before: Definition | None, again: Definition) -> Iterator[str]:
+    """Describes the properties in which two entries of one name differ.
+
+    A property that an entry does not have is at its default.
+    """
+    one, other, default = _flat(before or again), _flat(again), _defaults(kind)
     for name in sorted(one.keys() | other.keys()):
-        if one.get(name) != other.get(name):
+        if one.get(name, default.get(name)) != other.get(name, default.get(name)):
             values = (json.dumps(each[name]) if name in each else "absent" for each in (one, other))
+            what = f"{_KEYS[kind][0]} '{_key(kind, again)[0]}'"
             yield f"{what} is given twice: {name} is {' and '.join(values)}"
+
+
+def _defaults(kind: str) -> Mapping[str, object]:
+    """The properties that a declaration gives to an entry that does not have them."""
+    if kind != "queues":
+        return _OPTIONAL[kind]
+    parameters = inspect.signature(client.Admin.declare_queue).parameters.values()
+    return {each.name: each.default for each in parameters}
 
 
 def _listed(differences: list[str]) -> str:
