@@ -71,7 +71,7 @@ class Plan:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def decided(self, checkpoint: str) -> Decisions:
-        """What decides in which queue a message ends, and with which body."""
+        """The arguments that decide in which queue a message ends, and with which body."""
         added = [f"{name}={expression}" for name, expression in self.added.items()]
         return Decisions(
             checkpoint,

@@ -12,7 +12,7 @@ class JobError(Exception):
 
 
 def say(line: str) -> None:
-    """Prints a line, unbuffered also through a pipe; a job goes on if nobody reads it any more."""
+    """Prints a line, unbuffered also through a pipe; a job goes on if its reader has ended."""
     _print(line, sys.stdout)
 
 

@@ -2,8 +2,6 @@
 
 import fcntl
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -89,22 +87,6 @@ def test_a_change_is_alone(tmp_path, change):
         users_editor.change(path, "app", refused)
     users_editor.remove(path, "app")
     assert [each.name for each in tmp_path.iterdir()] == ["users.toml"]
-
-
-@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
-def test_a_token_that_nobody_was_told_is_not_valid(tmp_path, output):
-    """A1: `user add` and `set-token` whose output goes nowhere leave the file as it is."""
-    path = tmp_path / "users.toml"
-    users_editor.add(path, user())
-    before = path.read_text()
-    for words in (("add", "new"), ("set-token", "app")):
-        program = "from ackq_broker.cli import main; main()"
-        line = [sys.executable, "-c", program, "user", *words, "--users", str(path)]
-        shell = ["/bin/sh", "-c", f'exec "$@" {output}', "sh", *line]
-        done = subprocess.run(shell, check=False, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 2
-        assert "standard output" in done.stderr
-        assert (path.read_text(), [*tmp_path.iterdir()]) == (before, [path])
 
 
 def test_what_cannot_be_changed(tmp_path):

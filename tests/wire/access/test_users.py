@@ -1,5 +1,8 @@
 """The users of a running broker: reloaded, with limits of their own (A1, A5)."""
 
+import subprocess
+import sys
+
 import grpc
 import pytest
 
@@ -200,6 +203,22 @@ def test_the_commands_for_users(tmp_path):
     assert path.read_text().startswith("# of the shop\n")
     assert "app" not in path.read_text()
     assert user(path, "remove", "app")[0] == 2
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_a_token_that_nobody_was_told_is_not_valid(tmp_path, output):
+    """A1: `user add` and `set-token` whose output goes nowhere leave the file as it is."""
+    path = tmp_path / "users.toml"
+    assert user(path, "add", "app")[0] == 0
+    before = path.read_text()
+    for words in (("add", "new"), ("set-token", "app")):
+        program = "from ackq_broker.cli import main; main()"
+        line = [sys.executable, "-c", program, "user", *words, "--users", str(path)]
+        shell = ["/bin/sh", "-c", f'exec "$@" {output}', "sh", *line]
+        done = subprocess.run(shell, check=False, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2
+        assert "standard output" in done.stderr
+        assert (path.read_text(), [*tmp_path.iterdir()]) == (before, [path])
 
 
 def test_a_token_that_is_changed_while_programs_run(app):
