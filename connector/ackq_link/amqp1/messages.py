@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -110,6 +110,7 @@ class Incoming:
         self.delivery_count = 0
         try:
             self._read(raw, list(sections.split(raw)))
+            self._check_texts()
         except _UNREADABLE:
             self._keep_whole(raw)
 
@@ -164,10 +165,15 @@ class Incoming:
                 bare = str(value) if isinstance(value, str) else value
                 extra[name] = int(bare) if type(bare) is proton.uint else typed.simple(bare)
 
+    def _check_texts(self) -> None:
+        """Raises ValueError if a text is not Unicode: a `char` may be half of a surrogate pair."""
+        headers = [text for pair in self.headers for text in pair]
+        "".join((*self.texts.values(), *headers)).encode()
+
     def _keep_whole(self, raw: bytes) -> None:
         """Keeps the message encoded, without the sections that a redelivery would change (L3).
 
-        Its ids stay columns, so that its key is that of its id (L2).
+        Its ids stay columns, so that its key is that of its id (L2); but for those without a text.
         """
         self.texts, self.created = {}, None
         start = 0
@@ -176,8 +182,8 @@ class Incoming:
                 if section.code in _OF_DELIVERY:
                     start = section.end
                 elif section.code == sections.PROPERTIES:
-                    self._read_properties(_items(raw, section, _PROPERTIES), {})
-        self.created = None
+                    items = _items(raw, section, _PROPERTIES)
+                    self.texts = dict(_readable_ids(items))
         self.body = raw[start:]
         self.headers = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
 
@@ -334,6 +340,15 @@ def _id_text(value: object) -> tuple[str, str]:
     if isinstance(value, int):
         return str(int(value)), "ulong"
     raise TypeError(f"an id of type {type(value).__name__}")
+
+
+def _readable_ids(items: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The properties with a column, by name, of a message whose properties may be unreadable."""
+    for name, place in _COLUMNS.items():
+        with suppress(*_UNREADABLE):
+            text, _ = _id_text(items[place])
+            text.encode()
+            yield name, text
 
 
 def _restored_id(text: str, kind: object) -> Any:

@@ -116,6 +116,30 @@ def test_what_has_no_form_here(raw):
     assert sent == sections.with_property(raw, DUPLICATE_ID, duplicate_id("1", kept.body, pairs))
 
 
+HALF = b"\x73\x00\x00\xd8\x00"  # a char, half of a surrogate pair
+BODY = b"\x00\x53\x75\xa0\x01x"
+
+
+def with_half(place):
+    """A message with the id `1` and the half at a place of its properties, or in a header."""
+    if place is None:
+        pair = b"\xa1\x01a" + HALF
+        return message(id="1").removesuffix(BODY) + b"\x00\x53\x74\xc1\x09\x02" + pair + BODY
+    items = [b"\xa1\x011", *[b"\x40"] * 6]
+    items[place] = HALF
+    listed = b"".join(items)
+    return b"\x00\x53\x73\xc0" + bytes((len(listed) + 1, len(items))) + listed + BODY
+
+
+@pytest.mark.parametrize("place", [None, 0, 4, 5, 6])
+def test_a_char_that_is_no_text(place):
+    """L13: half of a surrogate pair as a property ends no link; the message is kept whole."""
+    raw = with_half(place)
+    rows = to_rows([Incoming(raw)])
+    assert set(rows.schema.names) == {"body", "headers"} | ({"message_id"} if place != 0 else set())
+    assert Outgoing(rows, ["1"], duplicate_ids=False).encoded(0).endswith(raw)
+
+
 @pytest.mark.parametrize("properties", [None, {"a": "b"}, {f"n{n}": "x" * 50 for n in range(20)}])
 def test_one_more_application_property(properties):
     """The library reads the added property, after none, a short map and a long one."""
