@@ -182,13 +182,17 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
         address: The broker.
         place: The queue or exchange that was used.
     """
+    said = " ".join(str(each) for each in error.args) or type(error).__name__
+    if isinstance(error, ChannelAccessRefused) and _TOPIC.match(said):
+        return CutError(f"{address.url}: {said}", by_message=True)
     refusal = _refusal(error, address, place)
     if refusal is not None:
         return CutError(refusal.message, refusal)
-    said = " ".join(str(each) for each in error.args) or type(error).__name__
     return CutError(f"{address.url}: {said}", by_message=isinstance(error, _BY_MESSAGE))
 
 
+# How RabbitMQ refuses one routing key of a topic exchange (`rabbitmqctl set_topic_permissions`).
+_TOPIC: Final = re.compile(r"(ACCESS_REFUSED - )?access to topic ")
 # Errors with which RabbitMQ closes a channel or connection for a message that it cannot take.
 _BY_MESSAGE: Final = (
     exceptions.ChannelPreconditionFailed, exceptions.ConnectionFrameError,

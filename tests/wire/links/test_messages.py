@@ -193,6 +193,45 @@ def test_a_message_for_which_the_broker_closes(classic, edge, outbound, dead_let
     assert len(events(link, "cut")) <= 4
 
 
+@pytest.fixture
+def ok_topics(rabbitmq_dialect, tmp_path):
+    """The keys of a link whose user may publish to topics that begin with `ok` only."""
+    user, everything = '<<"topics">>', '<<".*">>'
+    granted = f'{user}, <<"/">>, {everything}, {everything}, {everything}, {user}'
+    of_topics = f'{user}, <<"/">>, <<"amq.topic">>, <<"^ok">>, {everything}, {user}'
+    rabbitmq_dialect._server.evaluate(
+        f"rabbit_auth_backend_internal:add_user({user}, {user}, {user}),"
+        f" rabbit_auth_backend_internal:set_permissions({granted}),"
+        f" rabbit_auth_backend_internal:set_topic_permissions({of_topics})."
+    )
+    file = tmp_path / "password"
+    file.write_text("topics")
+    yield {"user": "topics", "password_file": str(file), "broker_queue": None}
+    rabbitmq_dialect._server.evaluate(f"rabbit_auth_backend_internal:delete_user({user}, {user}).")
+
+
+def test_a_topic_that_is_not_permitted(classic, edge, outbound, ok_topics):
+    """L22: a message with a routing key that its user may not use is set apart alone."""
+    classic.call(lambda channel: channel.queue_bind(classic.queue, "amq.topic", "ok.#"))
+    with Admin(edge.endpoint) as admin:
+        admin.declare_queue("dead")
+        admin.delete_queue("q")
+        admin.declare_queue("q", dead_letter_queue="dead")
+        admin.declare_exchange("topics", "topic")
+        admin.bind("topics", "q", "#")
+    with Publisher(edge.endpoint, exchange="topics") as publisher:
+        for number, key in enumerate(["ok.a", "no.b", "ok.c"]):
+            publisher.publish(b"x", message_id=str(number), routing_key=key)
+    link = outbound(classic, exchange="amq.topic", **ok_topics)
+    eventually("the remote messages", lambda: set(classic.ids), equals({0, 2}))
+    with Admin(edge.endpoint) as admin:
+        eventually("the dead letter", lambda: admin.queue("dead").ready, equals(1))
+        (row,) = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
+    assert row["message_id"] == "1"
+    assert "access to topic 'no.b'" in dict(row["headers"])["ackq-dead-reason"]
+    assert link.stop() == 0
+
+
 def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, outbound, talkative):
     """L22, L26: while RabbitMQ blocks publishers the link reports the alarm, then goes on."""
     node = rabbitmq_dialect._server

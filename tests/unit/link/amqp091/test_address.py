@@ -63,3 +63,18 @@ def test_what_waiting_does_not_mend(error, refusal, remedy):
     assert type(cut.refusal) is refusal
     assert cut.reason.startswith("amqp://h: ")
     assert remedy in cut.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "by_message"),
+    [
+        ("access to topic 'no.x' in exchange 'amq.topic' in vhost '/' refused for user 'u'", True),
+        ("access to exchange 'access to topic ' in vhost '/' refused for user 'u'", False),
+    ],
+)
+def test_a_routing_key_that_is_not_permitted(text, by_message):
+    """L22: a refused topic is the message's; a refused exchange is that of all messages (L17)."""
+    error = exceptions.ChannelAccessRefused(f"ACCESS_REFUSED - {text}")
+    cut = cut_of(error, BrokerAddress("amqp://h"), "amq.topic")
+    assert (cut.by_message, cut.refusal is None) == (by_message, by_message)
+    assert text in cut.reason
