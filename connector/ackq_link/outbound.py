@@ -2,7 +2,8 @@
 
 Invariant: a message is accepted at the edge after its confirm came, and no return before it. A
 message that the remote broker refuses is released to its queue with a delay; one that can never be
-published becomes a dead letter of the edge; one in doubt is requeued at its place.
+published becomes a dead letter of the edge; one in doubt is requeued at its place, unless it was so
+too often.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,6 +38,7 @@ from ackq_link.process import (
     log,
     unless,
 )
+from ackq_link.suspects import Suspects
 
 # Most batches in flight; they share the window.
 _BATCHES: Final = 4
@@ -58,7 +60,8 @@ class OutboundCounters:
 
     Attributes:
         published: Rows that the remote broker confirmed.
-        refused: Rows that the remote broker returned or nacked, counted at each try.
+        refused: Rows that the remote broker returned or nacked, or that were held back because
+            connections ended with them, counted at each try.
         unfit: Rows that the remote broker can never take, counted at each try.
         cuts: Connections to the remote broker that ended.
         stale: Confirmed rows whose accept came too late at the edge: they are published again.
@@ -89,6 +92,8 @@ class Outbound:
         retry_s: The monotonic time when all refused messages will have been tried again.
         known: Why messages that ended a connection can never be published, by their fingerprints
             (two may have one id); only the newest are kept.
+        suspects: Messages that connections ended with, for a reason that is not known.
+        expected: Whether the last cut came with a message that was held back for earlier ones.
     """
 
     name: str
@@ -100,6 +105,8 @@ class Outbound:
     reason: str = field(default="", init=False)
     retry_s: float = field(default=0.0, init=False)
     known: dict[bytes, str] = field(default_factory=dict, init=False)
+    suspects: Suspects = field(default_factory=Suspects, init=False)
+    expected: bool = field(default=False, init=False)
 
     @property
     def guarantee(self) -> str:
@@ -127,7 +134,7 @@ class Outbound:
                     self.reason = cut.reason
                     await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
                     continue
-                before = True
+                before, self.expected = True, False
                 log(logging.INFO, self.name, "connected", "publishes", cuts=self.counters.cuts)
                 published, doubts = self.counters.published, self.counters.doubts
                 try:
@@ -138,13 +145,14 @@ class Outbound:
                     self._log_doubts(self.counters.doubts - doubts)
                     if cut.refusal is not None and not self.counters.published:
                         raise cut.refusal from None
-                    fruitless += 1
+                    fruitless += not self.expected
                     if self.counters.published > published:
                         backoff.reset()
                         fruitless = 0
                     if cut.by_message or fruitless >= _FRUITLESS:
                         self.alone = self.target.limits.window_messages
-                    await after_cut(self.name, backoff, stop, cut, self.counters.cuts)
+                    wait = back_off() if self.expected else backoff
+                    await after_cut(self.name, wait, stop, cut, self.counters.cuts)
                 finally:
                     await producer.close()
         except StoppedError:
@@ -224,12 +232,12 @@ class Outbound:
                 wanted = 1 if self.alone else most
                 rows = await unless(stop, flight.or_cut(consumer.receive_batch(wanted)))
                 rows = await unless(stop, flight.fit(consumer, rows), STOP_GRACE_S)
-                if not rows.num_rows:
-                    continue
-                await unless(stop, flight.add(consumer, rows), STOP_GRACE_S)
-                if self.alone:
-                    await unless(stop, flight.answered(), STOP_GRACE_S)
-                    self.alone -= 1
+                for part, suspected in flight.parts(rows):
+                    alone = suspected or bool(self.alone)
+                    await unless(stop, flight.add(consumer, part, alone=alone), STOP_GRACE_S)
+                    if alone:
+                        await unless(stop, flight.answered(), STOP_GRACE_S)
+                        self.alone = max(0, self.alone - 1)
         finally:
             await flight.finish(STOP_GRACE_S)
             with suppress(AckqError):
@@ -259,24 +267,49 @@ class _RowsUnderWay:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def add(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
-        """Publishes rows after the batches in flight; waits while too many are in flight."""
+    async def add(self, consumer: AsyncConsumer, rows: pa.RecordBatch, *, alone: bool) -> None:
+        """Publishes rows after the batches in flight; waits while too many are in flight.
+
+        With `alone` it waits until none is, and publishes the only row. Raises CutError.
+        """
+        if alone:
+            await self.answered()
         await self._room.acquire()
-        task = asyncio.create_task(self._publish(consumer, rows))
+        task = asyncio.create_task(self._publish(consumer, rows, alone=alone))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def fit(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not known to end a connection; sets the other rows aside."""
-        known = self._link.known
-        if not known:
+        """The rows that are not known to end a connection.
+
+        Sets those aside that are; holds those back with which too many have ended.
+        """
+        known, suspects = self._link.known, self._link.suspects
+        if not known and not suspects:
             return rows
         prints = fingerprints(rows)
-        await self._set_aside(
-            consumer, rows, {row: known[each] for row, each in enumerate(prints) if each in known}
-        )
-        left = [row for row, each in enumerate(prints) if each not in known]
+        unfit = {row: known[each] for row, each in enumerate(prints) if each in known}
+        await self._set_aside(consumer, rows, unfit)
+        reasons = {row: suspects.held_back(each) for row, each in enumerate(prints)}
+        held_back = {row: reason for row, reason in reasons.items() if reason}
+        if held_back:
+            self._link.counters.refused += len(held_back)
+            self._release(consumer, rows, held_back, _REFUSED_MOST_S)
+        left = [row for row in reasons if row not in unfit and row not in held_back]
         return rows.take(pa.array(left, pa.int64()))
+
+    def parts(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """The rows in their order, in parts: each suspect by itself, marked with True."""
+        suspects = self._link.suspects
+        begin = 0
+        for row, each in enumerate(fingerprints(rows) if suspects else ()):
+            if each in suspects:
+                if row > begin:
+                    yield rows.slice(begin, row - begin), False
+                yield rows.slice(row, 1), True
+                begin = row + 1
+        if begin < rows.num_rows:
+            yield rows.slice(begin), False
 
     async def answered(self) -> None:
         """Waits until no batch is in flight; raises CutError."""
@@ -294,15 +327,17 @@ class _RowsUnderWay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._cut.cancel()
 
-    async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch) -> None:
+    async def _publish(self, consumer: AsyncConsumer, rows: pa.RecordBatch, *, alone: bool) -> None:
         published = await self._producer.publish(rows)
         cut, unfit = published.cut, dict(published.unfit)
-        if cut is not None and cut.by_message and self._link.alone and not published.answered:
+        if cut is not None and cut.by_message and alone and not published.answered:
             assert rows.num_rows == 1, "rows go one by one"
             unfit[0] = cut.reason
             self._link.found_unfit(fingerprints(rows)[0], cut.reason)
         elif cut is not None:
             self._link.counters.doubts += rows.num_rows - published.answered
+        if alone:
+            self._note(fingerprints(rows)[0], published)
         await self._accept(consumer, rows, published)
         await self._set_aside(consumer, rows, unfit)
         if published.refused and cut is None:
@@ -312,6 +347,17 @@ class _RowsUnderWay:
             self._refused.reset()
         elif not self._cut.done():
             self._cut.set_result(cut)
+
+    def _note(self, fingerprint: bytes, published: PublishedRows) -> None:
+        """Notes the answer to a row that was alone in flight, or a cut that may be its doing.
+
+        What the remote broker refuses to the link is no message's doing.
+        """
+        link, cut = self._link, published.cut
+        if published.answered or (cut is not None and cut.by_message):
+            link.suspects.answered(fingerprint)
+        elif cut is not None and cut.refusal is None:
+            link.expected = link.suspects.cut(fingerprint, cut.reason)
 
     async def _accept(
         self, consumer: AsyncConsumer, rows: pa.RecordBatch, published: PublishedRows
