@@ -92,6 +92,7 @@ class QueueSource:
         learnt = QueueLimits()
         if self.management is not None:
             learnt = await self.management.queue_limits(self.address, self.queue)
+            self.seen.kind = learnt.kind
         limits = self.limits_of(learnt)
         if limits.kind == stream_queue.STREAM:
             refusal = stream_queue.refusal(self.queue)

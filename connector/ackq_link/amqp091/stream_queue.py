@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from aiormq.exceptions import ConnectionNotImplemented
+from aiormq.exceptions import ChannelLockedResource, ConnectionNotImplemented
 
 from ackq.errors import PreconditionFailedError
 from ackq_link.adapter import CutError
@@ -34,7 +34,8 @@ def refusal(queue: str) -> PreconditionFailedError:
 async def is_stream(address: BrokerAddress, queue: str) -> bool:
     """Whether a queue is a stream: it refuses to give a single message by `basic.get`.
 
-    Another queue gives one, and gets it back at once when the connection closes.
+    Another queue gives one, and gets it back at once when the connection closes. A quorum queue
+    with a single active consumer gives none either, and says that it is locked.
 
     Raises:
         CutError: The broker is away.
@@ -45,6 +46,8 @@ async def is_stream(address: BrokerAddress, queue: str) -> bool:
             await connection.channel.basic_get(queue, no_ack=False)
     except ConnectionNotImplemented:
         return True
+    except ChannelLockedResource:
+        return False
     except Exception as error:  # noqa: BLE001 - whatever it is, it is not known
         raise CutError(f"{address.url}: {error}") from None
     finally:

@@ -43,10 +43,17 @@ _ALL: Final = 0
 
 @dataclass
 class Seen:
-    """Facts about the remote broker learnt from deliveries and connections."""
+    """Facts about the remote broker learnt from deliveries, connections and its management API.
+
+    Attributes:
+        quorum: Whether the queue is a quorum queue, as a delivery of it showed.
+        version: RabbitMQ's version; empty: not known.
+        kind: The queue's type, as the API says; empty: not known.
+    """
 
     quorum: bool = False
     version: tuple[int, ...] = ()
+    kind: str = ""
 
 
 class QueueSubscription:
@@ -127,7 +134,8 @@ class QueueSubscription:
         """Refuses a stream, which the headers of its first delivery reveal."""
         self._checked = True
         offset = stream_queue.OFFSET_HEADER in self._properties[0].wire
-        if offset and await stream_queue.is_stream(self._address, self._queue):
+        unknown = offset and not self._seen.kind
+        if unknown and await stream_queue.is_stream(self._address, self._queue):
             raise stream_queue.refusal(self._queue)
 
     def settle(self, first_tag: int, last_tag: int) -> None:

@@ -135,18 +135,24 @@ def test_a_message_that_the_edge_cannot_take(rabbit, edge, inbound, talkative, k
 
 
 def test_a_stream_is_refused(queue_of, edge, inbound):
-    """L14: a stream is refused by its first delivery; a queue's message with its header is not."""
-    stream, queue = queue_of("stream"), queue_of()
+    """L14: a stream is refused by its first delivery; a queue's message with its header is not.
+
+    Nor is one of a queue with a single active consumer, which gives no single message.
+    """
+    stream = queue_of("stream")
+    queues = [queue_of(), queue_of("quorum", single_active_consumer=True)]
     link = inbound(stream)
     eventually("connected", lambda: events(link, "connected"))
     stream.publish([0])
     eventually("its end", lambda: link.ended, equals(2))
     assert "is a stream" in link.log
     assert edge.total == 0
-    queue.publish([1], headers={"x-stream-offset": 5})
-    other = inbound(queue, name="other")
-    eventually("the messages", lambda: edge.ready, equals(1))
-    assert other.stop() == 0
+    for number, queue in enumerate(queues, 1):
+        queue.publish([number], headers={"x-stream-offset": 5})
+        other = inbound(queue, name=f"other-{number}")
+        eventually("the messages", lambda: edge.ready, equals(number))
+        assert other.stop() == 0
+        assert not events(other, "cut")
 
 
 @pytest.fixture

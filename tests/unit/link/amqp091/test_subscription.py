@@ -10,12 +10,14 @@ from pamqp import commands
 from pamqp.header import ContentHeader
 
 from ackq_link.adapter import CutError, Limits
+from ackq_link.amqp091 import stream_queue
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.subscription import QueueSubscription, Seen
 from tests.fakes.clock import run
 from tests.unit.link.amqp091.wire import sent
 
 RUN = run
+WINDOW = Limits(100, 1000)
 
 
 class Channel:
@@ -73,11 +75,11 @@ class Channel:
         await self.consumers[consumer](DeliveredMessage(delivery, header, body, self))
 
 
-async def subscribed(*tags):
+async def subscribed(*tags, limits=WINDOW, **seen):
     """A channel that has brought these deliveries, and the subscription on it."""
     connection = SimpleNamespace(channel=Channel(), close=AsyncMock())
     subscription = QueueSubscription(
-        connection, BrokerAddress("amqp://h"), "q", Limits(100, 1000), Seen()
+        connection, BrokerAddress("amqp://h"), "q", limits, Seen(**seen)
     )
     await subscription.start()
     for tag in tags:
@@ -142,3 +144,15 @@ async def test_a_cancel_is_a_cut():
     subscription.settle(1, 1)
     await subscription.close()
     assert channel.acks == []
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("", 1), ("quorum", 0)])
+async def test_a_kind_that_is_known(monkeypatch, kind, asked):
+    """L14: a message with a stream's header is no question where the management API knows."""
+    is_stream = AsyncMock(return_value=False)
+    monkeypatch.setattr(stream_queue, "is_stream", is_stream)
+    channel, subscription = await subscribed(kind=kind)
+    await channel.message(1, headers={"x-stream-offset": 5})
+    assert (await subscription.deliver()).last_tag == 1
+    assert is_stream.await_count == asked
+    await subscription.close()
