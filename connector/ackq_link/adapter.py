@@ -191,6 +191,11 @@ class SourceSubscription(Protocol):
         """Leaves a delivery unacknowledged until the subscription ends, outside its window."""
         ...
 
+    @property
+    def window_messages(self) -> int:
+        """Most messages that may be delivered and not settled now, at most the source's window."""
+        ...
+
     async def remaining(self) -> Remaining | None:
         """The remaining messages and the consumers of the queue (L18).
 

@@ -285,7 +285,6 @@ class Inbound:
             self.name,
             edge,
             subscription,
-            self.source.limits,
             self.rules.key,
             holding,
             self.counters,

@@ -20,7 +20,7 @@ from ackq.client.ranges import Ranges
 from ackq.errors import AckqError, ClosedError, PreconditionFailedError
 from ackq.text import printable
 from ackq.v1 import links_pb2
-from ackq_link.adapter import CutError, Deliveries, Limits, SourceSubscription
+from ackq_link.adapter import CutError, Deliveries, SourceSubscription
 from ackq_link.edge import AsyncLink, Proof
 from ackq_link.hold_policy import HoldPolicy, OnMaxHold
 from ackq_link.keys import KeyRule
@@ -95,7 +95,6 @@ class Transfer:
         name: The link's name.
         edge: The open link at the edge.
         subscription: The subscription at the remote broker.
-        limits: The window.
         key: The rule for the origin keys of messages.
         holding: The policy for how long deliveries are held.
         counters: The link's counters.
@@ -109,7 +108,6 @@ class Transfer:
         name: str,
         edge: AsyncLink,
         subscription: SourceSubscription,
-        limits: Limits,
         key: KeyRule,
         holding: HoldPolicy,
         counters: InboundCounters,
@@ -120,7 +118,6 @@ class Transfer:
         self._name = name
         self._edge = edge
         self._subscription = subscription
-        self._limits = limits
         self._key = key
         self._holding = holding
         self._counters = counters
@@ -472,7 +469,7 @@ class Transfer:
     @property
     def limited_by(self) -> str:
         """The limiting part of the link: edge, window, broker (nothing arrives) or client (L19)."""
-        full = self._held_count >= _FULL * self._limits.window_messages
+        full = self._held_count >= _FULL * self._subscription.window_messages
         if self._edge.paused or not self._edge.connected or self._edge.refusal is not None:
             return "edge"
         if self._receiving:
@@ -482,7 +479,7 @@ class Transfer:
     def _figures(self) -> links_pb2.LinkReport:
         """The report that operators see at the edge (L26)."""
         report = links_pb2.LinkReport(
-            window_messages=self._limits.window_messages,
+            window_messages=self._subscription.window_messages,
             reconnects=self._counters.cuts,
             renewals=self._counters.renewals,
             limited_by=self.limited_by,
@@ -495,7 +492,7 @@ class Transfer:
 
     def _report(self, age_s: float) -> None:
         """Logs the state of the link (L26)."""
-        pace = self._limits.window_messages / max(self._turnaround_s, 0.001)
+        pace = self._subscription.window_messages / max(self._turnaround_s, 0.001)
         log(
             logging.INFO,
             self._name,

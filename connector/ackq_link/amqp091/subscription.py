@@ -7,7 +7,9 @@ of their deliveries. A tag that does not follow the previous one ends the subscr
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from bisect import bisect_left
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ _CALL_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 # After this many heartbeats a broker has closed the connection of a dead process.
 _MISSED_HEARTBEATS: Final = 3
+# A consumer is replaced by one that may have this many times as many messages in hand.
+_WIDER: Final = 4 / 3
 # The tag of a nack with `multiple` that covers all unacknowledged deliveries.
 _ALL: Final = 0
 
@@ -89,7 +93,10 @@ class QueueSubscription:
         self._acks = Acknowledgements()
         self._held = HeldBytes()
         self._waiting_bytes = 0  # of deliveries that are in no batch yet
-        self._received_bytes = 0
+        self._received_bytes = 0  # of all deliveries but those set aside
+        self._in_hand = 0  # deliveries that are neither settled nor set aside
+        self._aside: list[int] = []
+        self._full_at = math.inf  # that many in hand fill a prefetch below the window
         self._consumer: _Consumer | None = None
         self._cancelled = ""
         self._cut: CutError | None = None
@@ -147,9 +154,19 @@ class QueueSubscription:
         self._settle(first_tag, last_tag, rejected=True)
 
     def set_aside(self, tag: int) -> None:
-        """Leaves a delivery unacknowledged, outside the window of bytes (L29)."""
+        """Leaves a delivery unacknowledged, outside the window (L29)."""
+        before = self._held.total
         self._held.remove(tag, tag)
+        self._received_bytes -= before - self._held.total
+        self._in_hand -= 1
+        self._aside.append(tag)
+        self._note_usable()
         self._flow.set()
+
+    @property
+    def window_messages(self) -> int:
+        """Most messages that may be in hand now, of those that are not set aside (L19)."""
+        return max(1, self._in_hand, self._usable)
 
     @property
     def proven(self) -> int:
@@ -221,7 +238,8 @@ class QueueSubscription:
         size = len(body)
         self._received_bytes += size
         self._waiting_bytes += size
-        if self._held_bytes >= self._limits.window_bytes:
+        self._in_hand += 1
+        if self._held_bytes >= self._limits.window_bytes or self._in_hand >= self._full_at:
             self._flow.set()
         if len(self._bodies) == 1:
             self._arrived.set()
@@ -256,6 +274,7 @@ class QueueSubscription:
         assert last <= self._last_tag - len(self._bodies), "not delivered"
         self._acks.settle(first, last, rejected=rejected)
         self._held.remove(first, last)
+        self._in_hand -= last - first + 1
         self._flow.set()
         self._ack_due.set()
 
@@ -287,13 +306,20 @@ class QueueSubscription:
     # --- window ---
 
     async def _consume(self, prefetch: int) -> None:
-        consumer = _Consumer(self, prefetch)
         async with asyncio.timeout(_CALL_S):
             await self._channel.basic_qos(prefetch_count=prefetch)
+            # Deliveries that were on their way to a cancelled consumer have come by now.
+            if prefetch > (room := max(1, self._room)):
+                prefetch = room
+                await self._channel.basic_qos(prefetch_count=prefetch)
+            consumer = _Consumer(self, prefetch, self._last_tag + 1)
             started = await self._channel.basic_consume(self._queue, consumer.on_message)
         assert started.consumer_tag is not None
         consumer.tag = started.consumer_tag
         self._consumer = consumer
+        self._note_usable()
+        if self._in_hand >= self._full_at:  # they came before the answer
+            self._flow.set()
 
     async def _cancel(self, consumer: _Consumer) -> None:
         """Cancels a consumer, and still takes the deliveries that a quorum queue sends it late.
@@ -312,18 +338,24 @@ class QueueSubscription:
     async def _bound_bytes(self) -> None:
         """Stops the consumer at the window's bytes, and starts it again at half of them (L19).
 
-        It starts again with a prefetch that messages of the mean size so far fit in.
+        It starts again with a prefetch that messages of the mean size so far fit in; and once more
+        whenever a larger one fits, or messages set aside take too much of it.
         """
         limits = self._limits
         try:
             while True:
                 await self._flow.wait()
                 self._flow.clear()
-                if self._consumer is not None and self._held_bytes >= limits.window_bytes:
+                few = self._held_bytes <= limits.window_bytes // 2
+                wanted = min(self._fitting, self._room)
+                wider = few and wanted > self._usable and wanted >= _WIDER * self._usable
+                if self._consumer is not None and (
+                    wider or self._held_bytes >= limits.window_bytes
+                ):
                     consumer, self._consumer = self._consumer, None
                     await self._cancel(consumer)
-                elif self._consumer is None and self._held_bytes <= limits.window_bytes // 2:
-                    await self._consume(self._fitting)
+                if self._consumer is None and few and wanted > 0:
+                    await self._consume(wanted)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing more is delivered
             self._end(cut_of(error, self._address, self._queue))
 
@@ -333,11 +365,34 @@ class QueueSubscription:
         return self._waiting_bytes + self._held.total
 
     @property
+    def _usable(self) -> int:
+        """The consumer's prefetch without the messages set aside; 0 without a consumer."""
+        consumer = self._consumer
+        if consumer is None:
+            return 0
+        aside = len(self._aside) - bisect_left(self._aside, consumer.first_tag)
+        return max(0, consumer.prefetch - aside)
+
+    @property
+    def _room(self) -> int:
+        """The number of messages in the window's free room; also negative."""
+        return self._limits.window_messages - self._in_hand
+
+    def _note_usable(self) -> None:
+        usable = self._usable
+        self._full_at = usable if usable < self._limits.window_messages else math.inf
+
+    @property
     def _fitting(self) -> int:
-        """The prefetch at which messages of the mean size so far fit in the window's bytes."""
+        """The prefetch at which messages of the mean size so far fit in the window's bytes.
+
+        But twice the present one where that is all in hand, and has at most half of these bytes.
+        """
         limits = self._limits
-        mean = max(1, self._received_bytes // max(1, self._last_tag))
-        return max(1, min(limits.window_messages, limits.window_bytes // mean))
+        mean = max(1, self._received_bytes // max(1, self._last_tag - len(self._aside)))
+        fitting = max(1, min(limits.window_messages, limits.window_bytes // mean))
+        full = self._in_hand >= self._usable and self._held_bytes <= limits.window_bytes // 2
+        return max(fitting, 2 * self._usable) if full else fitting
 
     # --- the end ---
 
@@ -369,13 +424,15 @@ class QueueSubscription:
 
 
 class _Consumer:
-    """One consumer: its consumer tag and its credit."""
+    """One consumer: its consumer tag, its credit, and the first delivery that may be its own."""
 
-    __slots__ = ("_credit", "_subscription", "tag")
+    __slots__ = ("_credit", "_subscription", "first_tag", "prefetch", "tag")
 
-    def __init__(self, subscription: QueueSubscription, prefetch: int) -> None:
+    def __init__(self, subscription: QueueSubscription, prefetch: int, first_tag: int) -> None:
         self._subscription = subscription
         self._credit = Credit(prefetch)
+        self.prefetch = prefetch
+        self.first_tag = first_tag
         self.tag = ""
 
     async def on_message(self, message: DeliveredMessage) -> None:

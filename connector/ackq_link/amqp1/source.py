@@ -140,6 +140,11 @@ class Amqp1Subscription:
         """Rejects deliveries, in one order with `settle`."""
         self._decide(first_tag, last_tag, Delivery.REJECTED)
 
+    @property
+    def window_messages(self) -> int:
+        """The window in messages, as its limits say."""
+        return self._limits.window_messages
+
     async def remaining(self) -> Remaining | None:
         """Always None: AMQP 1.0 has no such query, and requeued messages are not marked (L18)."""
         return None

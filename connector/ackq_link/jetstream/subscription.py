@@ -145,6 +145,11 @@ class StreamSubscription:
         self._held_bytes -= delivery.size
         self._soon(self._pull, _FLOW_S)
 
+    @property
+    def window_messages(self) -> int:
+        """The window in messages, as its limits say."""
+        return self._limits.window_messages
+
     async def remaining(self) -> Remaining | None:
         """The messages that no client has, and the consumer's clients (L18)."""
         _, _, place = self._pulling.subject.partition(".NEXT.")

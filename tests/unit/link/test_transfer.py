@@ -9,7 +9,7 @@ from ackq.client.ranges import Range
 from ackq.errors import PreconditionFailedError
 from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_link import transfer
-from ackq_link.adapter import Deliveries, Limits, QueueLimits, Remaining
+from ackq_link.adapter import Deliveries, QueueLimits, Remaining
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.keys import KeyRule
@@ -35,6 +35,7 @@ class Subscription:
         self.rejected = []
         self.aside = []
         self.proven = 0
+        self.window_messages = 10
         self.left = None
         self._tag = 0
 
@@ -116,7 +117,6 @@ class Running:
             "link",
             self.edge,
             self.source,
-            Limits(10, 1_000),
             KeyRule(),
             self.holding,
             self.counters,

@@ -181,6 +181,7 @@ class SimulatedSubscription:
         self._process = process
         self._channel = channel
         self._credit = Credit(channel.prefetch)
+        self.window_messages = channel.prefetch
         self._acknowledgements = Acknowledgements()
         self._names = {}
         self._flush_at = None

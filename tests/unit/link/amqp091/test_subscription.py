@@ -156,3 +156,60 @@ async def test_a_kind_that_is_known(monkeypatch, kind, asked):
     assert (await subscription.deliver()).last_tag == 1
     assert is_stream.await_count == asked
     await subscription.close()
+
+
+def prefetches(channel):
+    return [what[1] for what in channel.sent if what[0] == "qos"]
+
+
+async def test_after_a_large_message():
+    """L19: the prefetch grows again with the messages that fit, in few steps, to three quarters."""
+    channel, subscription = await subscribed()
+    await channel.message(1, b"x" * 1100)
+    await subscription.deliver()
+    await channel.until(("cancel", "c1"))
+    assert subscription.window_messages == 1
+    subscription.settle(1, 1)
+    await asyncio.sleep(1)
+    assert prefetches(channel) == [100, 1]
+    for tag in range(2, 2_000):
+        await channel.message(tag)
+        await subscription.deliver()
+        subscription.settle(tag, tag)
+        await asyncio.sleep(0)
+    assert 75 <= prefetches(channel)[-1] == subscription.window_messages <= 100
+    assert len(prefetches(channel)) < 20
+    await subscription.close()
+
+
+async def test_held_messages_beside_room_for_more():
+    """L19: where the whole prefetch is held, and few bytes, it doubles, in the window's room."""
+    channel, subscription = await subscribed()
+    await channel.message(1, b"x" * 1100)
+    await subscription.deliver()
+    await channel.until(("cancel", "c1"))
+    subscription.settle(1, 1)
+    tag = 1
+    for prefetch in (1, 2, 4, 8, 16, 32):
+        await asyncio.sleep(1)
+        assert prefetches(channel)[-1] == prefetch
+        for _ in range(prefetch):
+            tag += 1
+            await channel.message(tag)
+            await subscription.deliver()
+    assert subscription.window_messages == tag - 1
+    await subscription.close()
+
+
+async def test_messages_set_aside_take_no_room():
+    """L29: messages set aside fill a prefetch; another consumer gets what they have taken."""
+    channel, subscription = await subscribed(limits=Limits(4, 1000))
+    for tag in range(1, 9):
+        await channel.message(tag)
+        await subscription.deliver()
+        subscription.set_aside(tag)
+        await asyncio.sleep(0.1)
+        assert subscription.window_messages == 4
+    assert channel.sent.count(("consume", "q")) == 9
+    await subscription.close()
+    assert channel.acks == []
