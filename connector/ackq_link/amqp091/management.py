@@ -1,12 +1,13 @@
 """Queue limits from RabbitMQ's HTTP API, as AMQP 0-9-1 does not report them. Rules L14, L17.
 
-Invariant: it only reads, with the credentials of the link.
+Invariant: it only reads, with the credentials of the link, which no other server gets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -18,11 +19,13 @@ from typing import Any, Final
 from yarl import URL
 
 from ackq.errors import AckqError, InvalidArgumentError, NotFoundError, UnauthenticatedError
+from ackq.text import printable
 from ackq_link.adapter import CutError, QueueLimits
 from ackq_link.amqp091.address import BrokerAddress
 
 _CALL_S: Final = 10.0
 _SCHEMES: Final = ("http", "https")
+_REDIRECTS: Final = range(300, 400)
 _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
     401: (
         UnauthenticatedError,
@@ -34,6 +37,13 @@ _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
     ),
     404: (NotFoundError, "has no such queue. Check the URL and the name"),
 }
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the library would take the credentials along."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follows none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +83,33 @@ class Management:
         place = "/".join(urllib.parse.quote(part, safe="") for part in (vhost, queue))
         login = address.connect_url()
         basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode("ascii")
+        path = f"/api/queues/{place}"
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
-            f"{self.url.rstrip('/')}/api/queues/{place}",
+            f"{self.url.rstrip('/')}{path}",
             headers={"Authorization": f"Basic {basic}"},
         )
-        context = address.tls.context() if self.url.startswith("https:") else None
+        secure = self.url.startswith("https:")
+        opener = urllib.request.build_opener(
+            _NoRedirects,
+            *([urllib.request.HTTPSHandler(context=address.tls.context())] if secure else ()),
+        )
         try:
-            with urllib.request.urlopen(request, timeout=_CALL_S, context=context) as answer:  # noqa: S310
+            with opener.open(request, timeout=_CALL_S) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             error.close()
+            to = error.headers.get("Location")
+            if to is not None and error.code in _REDIRECTS:
+                named = urllib.parse.urljoin(request.full_url, to).removesuffix(path)
+                told = f"management ({self.url}) redirects to {printable(named)}: name that"
+                raise CutError(told, InvalidArgumentError(f"{told}.")) from None
             kind, sentence = _REFUSALS.get(error.code, (None, ""))
             said = f"{self.url}: {sentence.format(user=login.user)}."
             refusal = kind(said) if kind is not None else None
             raise CutError(f"{self.url}: HTTP status {error.code}", refusal) from None
-        except (OSError, ValueError) as error:
-            raise CutError(f"{self.url}: {getattr(error, 'reason', error)}") from None
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+            cause = str(getattr(error, "reason", error)) or type(error).__name__
+            raise CutError(f"{self.url}: {printable(cause)}") from None
         if not isinstance(found, dict):
             raise CutError(f"{self.url}: the answer does not describe a queue")
         return found

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackq.errors import NotFoundError
+from ackq.errors import InvalidArgumentError, NotFoundError
 from ackq_link.adapter import CutError, Limits, QueueLimits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.management import Management, limits_of
@@ -41,28 +41,51 @@ def test_what_is_read(found, limit, timeout_s, dead_letters):
 ADDRESS = BrokerAddress("amqp://h/a%2Fb", "link", "hidden")
 
 
-async def answered(status, body):
-    """The limits by an API that gives this answer."""
+async def answered(answer):
+    """The limits by an API that gives this answer, to one request."""
+    asked = []
 
     async def serve(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.0 %d X\r\n\r\n%b" % (status, body))
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        return await Management(f"http://127.0.0.1:{port}/").queue_limits(ADDRESS, "orders/1")
+        try:
+            return await Management(f"http://127.0.0.1:{port}/").queue_limits(ADDRESS, "orders/1")
+        finally:
+            assert len(asked) == 1
+
+
+def http(status, body, *headers):
+    return b"\r\n".join([b"HTTP/1.0 %d X" % status, *headers, b"", body])
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "refusal"),
-    [(404, b"", NotFoundError), (500, b"", type(None)), (200, b"[", type(None))],
+    ("answer", "refusal", "told"),
+    [
+        (http(404, b""), NotFoundError, "404"),
+        (http(500, b""), type(None), "500"),
+        (http(200, b"["), type(None), "Expecting"),
+        (http(200, b"[" * 100_000), type(None), "recursion"),
+        (http(200, b"{", b"Content-Length: 9"), type(None), "IncompleteRead"),
+        (b"AMQP\0\0\x09\x01", type(None), "AMQP"),
+        (
+            http(302, b"", b"Location: /there/api/queues/a%2Fb/orders%2F1"),
+            InvalidArgumentError,
+            "/there: name that",
+        ),
+    ],
 )
-async def test_other_answers(status, body, refusal):
-    """L14: a missing queue is refused, other errors are cuts; no message has the password."""
-    assert (await answered(200, b'{"type": "classic"}')).kind == "classic"
-    with pytest.raises(CutError) as raised:
-        await answered(status, body)
+async def test_other_answers(answer, refusal, told):
+    """L14: a missing queue and a redirect are refused, other errors are cuts.
+
+    No message has the password, and no second request goes out with it.
+    """
+    assert (await answered(http(200, b'{"type": "classic"}'))).kind == "classic"
+    with pytest.raises(CutError, match=told) as raised:
+        await answered(answer)
     assert type(raised.value.refusal) is refusal
     assert "hidden" not in str(raised.value)
 
