@@ -5,7 +5,8 @@ import sys
 
 from tests.structure.product import ROOT
 
-# The streams and arguments are the process's own; the hook is told about threads that failed.
+# What tests may replace for the process: its streams and arguments, and the hook for threads that
+# fail, which no other test needs meanwhile.
 PROCESS = {"sys", "threading.excepthook"}
 
 

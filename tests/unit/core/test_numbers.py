@@ -157,7 +157,7 @@ def test_a_number_of_any_size(name: str) -> None:
 
 @pytest.mark.parametrize("rows", [(LARGEST + 1,), (LARGEST, 1), ((1 << 64) - 1, 1)])
 def test_the_rows_of_a_batch_are_bounded_together(rows: tuple[int, ...]) -> None:
-    """I6, K14: a home is told of stages elsewhere, whose rows it adds up."""
+    """I6, K14: the sum of the rows of all edges, whose stages the commit at the home names."""
     commit = c.CommitBatch("w", 1, "run", "", (), others=stages(*rows), **EDGES)
     refused(InvalidArgumentError, "rows of a batch", Room().do, commit)
 

@@ -28,8 +28,11 @@ async def cancelled(task):
         await task
 
 
-async def test_a_cancelled_receive_loses_no_message(broker):
-    """C10: a message already accepted for a cancelled `receive` is given to a call that waits."""
+def held_answers(broker, messages):
+    """Lets the broker deliver messages and answer no settlement until told.
+
+    Returns the event that a settlement was asked for, and the event that lets it be answered.
+    """
     asked, go_on = threading.Event(), threading.Event()
 
     def settled(request):
@@ -37,7 +40,13 @@ async def test_a_cancelled_receive_loses_no_message(broker):
         assert go_on.wait(SOON_S)
         return fake.settled(request)
 
-    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 1), settle=settled))
+    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, messages), settle=settled))
+    return asked, go_on
+
+
+async def test_a_cancelled_receive_loses_no_message(broker):
+    """C10: a message already accepted for a cancelled `receive` is given to a call that waits."""
+    asked, go_on = held_answers(broker, 1)
     async with consuming(broker) as (_, consumer):
         task = asyncio.create_task(consumer.receive())
         assert await asyncio.to_thread(asked.wait, SOON_S)
@@ -50,14 +59,7 @@ async def test_a_cancelled_receive_loses_no_message(broker):
 
 async def test_cancelled_calls_keep_the_order(broker):
     """C10: what was accepted for cancelled calls comes in its order, also in parts."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    def settled(request):
-        asked.set()
-        assert go_on.wait(SOON_S)
-        return fake.settled(request)
-
-    broker.consuming.scripts.append(react(subscribe=fake.numbered(1, 3), settle=settled))
+    asked, go_on = held_answers(broker, 3)
     async with consuming(broker) as (_, consumer):
         batch = asyncio.create_task(consumer.receive_batch(3))
         assert await asyncio.to_thread(asked.wait, SOON_S)

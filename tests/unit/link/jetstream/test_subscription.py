@@ -67,11 +67,12 @@ async def test_a_redelivery_of_what_is_held_is_no_delivery():
 @pytest.mark.parametrize(
     ("count", "new", "words"),
     [(2, 5, "another one"), (0, 5, "created again"), (0, 9, "created again")],
-    ids=["the consumer as it was", "all anew", "all anew, of other numbers"],
+    ids=["same consumer", "new consumer", "new consumer, other sequence"],
 )
 async def test_a_stream_made_anew(count, new, words):
-    """L30: a message at a number that is held is a cut, if the stream stored it at another time, or
-    if its consumer counts anew; it is not acknowledged for the held one.
+    """L30: a stream or consumer created again is a cut, and no new message is acknowledged.
+
+    Seen by the store time of a held sequence, or by the consumer's count of its deliveries.
     """
     connection, subscription = await started(5, 6)
     subscription.settle(1, 1)
