@@ -282,6 +282,9 @@ class StreamSubscription:
         self._pulls += 1
         self._heard_s = time.monotonic()
         reply = f"{self._inbox}.p.{self._pulls}"
+        # Acknowledgements that are due go first: a stream that was deleted and created again may
+        # deliver messages of the same sequences to the pull, which they would acknowledge (L30).
+        self._send_due()
         self._connection.write(
             [_pub(f"{self._pulling.subject} {reply}".encode(), json.dumps(wanted).encode())]
         )
@@ -326,7 +329,8 @@ class StreamSubscription:
 
     def _send_due(self) -> None:
         due, self._due = self._due, []
-        self._connection.write(due)
+        if due:
+            self._connection.write(due)
 
     def _take_answer(self, message: Received) -> None:
         if message.headers or message.body:

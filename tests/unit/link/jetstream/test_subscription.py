@@ -64,6 +64,19 @@ async def test_a_redelivery_of_what_is_held_is_no_delivery():
     await is_cut(subscription, "came again after its acknowledgement")
 
 
+async def test_acknowledgements_go_before_a_pull():
+    """L9, L30: a stream that was made anew may deliver the same sequences to the pull."""
+    connection, subscription = await started(5, 6, 7, 8)
+    loop = asyncio.get_running_loop()
+    # In one turn of the loop with the timer of the pull, and before it.
+    loop.call_at(loop.time() + module._FLOW_S - 5e-10, subscription.settle, 1, 2)
+    connection.status("408 Request Timeout")
+    await asyncio.sleep(0.01)
+    words = (b"+ACK", b"+ACK", b"MSG.NEXT")
+    assert all(word in each for word, each in zip(words, connection.frames[-3:], strict=True))
+    assert connection.pulls[-1]["batch"] == 2
+
+
 @pytest.mark.parametrize(
     ("count", "new", "words"),
     [(2, 5, "another one"), (0, 5, "created again"), (0, 9, "created again")],
