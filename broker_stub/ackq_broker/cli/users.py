@@ -24,7 +24,7 @@ _FILE: Final = click.option(
     metavar="FILE",
     envvar="ACKQ_BROKER_USERS",
     type=click.Path(path_type=Path),
-    help="Users file; created if it does not exist.  [ACKQ_BROKER_USERS]",
+    help="Users file, which `user add` creates.  [ACKQ_BROKER_USERS]",
 )
 _LIMITS: Final = users.UserLimits.__struct_fields__
 _DOES: Final = {"read": "consume from", "write": "publish to", "configure": "declare and delete"}
@@ -71,10 +71,10 @@ def _with_permissions(command: Callable[..., None]) -> Callable[..., None]:
 @_with_limits
 @refusing()
 def add(*, name: str, path: Path, role: str | None, **given: Any) -> None:
-    r"""Add a user, and print its token, which cannot be shown again.
+    """Add a user, and print its token, which cannot be shown again.
 
     A permission is a regular expression (RE2) that must match the whole name of a queue or
-    exchange, such as --read 'orders|orders\\..*'. Without a permission nothing matches.
+    exchange, such as --read 'orders|orders[.].*'. Without a permission nothing matches.
     """
     token = users.new_token()
     patterns = {each: NamePattern(given.pop(each) or "") for each in users.PERMISSIONS}
