@@ -120,7 +120,7 @@ def queue() -> None:
     "retain_ms",
     type=DURATION,
     default=0,
-    help="How long messages that channels accepted stay, for `ackq queue rewind`: 24h is a day.",
+    help="How long messages that consumers accepted stay, for `ackq queue rewind`: 24h is a day.",
 )
 @click.option("--passive", is_flag=True, help="Only check that the queue exists.")
 @connected
@@ -247,8 +247,8 @@ def rewind(
 ) -> None:
     """Let consumers of the queue NAME read again what they accepted.
 
-    The messages are ready again, before all others, and are delivered as redelivered ones. The
-    queue must have been declared with --retain. What Spark queries accepted: ackq session rewind.
+    The messages are ready again, before newer ones, and are delivered as redelivered. The queue
+    must have been declared with --retain. What Spark queries accepted: ackq session rewind.
     """
     if (to_time is not None) + earliest != 1:
         raise click.UsageError("Give one of --to-time and --earliest.")

@@ -297,9 +297,10 @@ def rewind(
 ) -> None:
     """Let the query of the session NAME read again what it accepted.
 
-    The messages are ready again, before all others of their queues; the query reads them in new
+    The messages are ready again, before newer ones of their queues; the query reads them in new
     batches, with the header `ackq-rewound`. Only what the options `retain` and `retainBytes` of the
-    query kept can be read again. Stop the query first, and let it accept its last batch.
+    query kept can be read again. The query must have accepted its last batch; an idle one need not
+    stop.
     """
     if (to_batch is not None) + (to_time is not None) + earliest != 1:
         raise click.UsageError("Give one of --to-batch, --to-time and --earliest.")

@@ -75,7 +75,12 @@ def show(target: Target, *, writer: str, batch_id: int) -> None:
 @batch.command()
 @click.argument("writer")
 @click.argument("batch_id", metavar="BATCH", type=click.IntRange(0))
-@click.option("--force", is_flag=True, help="Drop the batch although a task is writing to it.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Drop the batch although a task is writing to it, or it was prepared for several brokers,"
+    " one of which may have committed it.",
+)
 @connected
 def drop(target: Target, *, writer: str, batch_id: int, force: bool) -> None:
     """Drop the staged rows of the batch BATCH of WRITER, and free the room that they took up.

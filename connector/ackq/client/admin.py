@@ -207,7 +207,7 @@ class Admin(SessionCalls):
     def rewind_queue(self, name: str, *, from_us: int = 0, dry_run: bool = False) -> int:
         """Makes accepted messages of channels ready again, where the queue retains them (S14).
 
-        The messages are delivered again before all others, as redelivered.
+        They return to their places, before newer messages, and are delivered as redelivered.
 
         Args:
             name: Name of the queue.

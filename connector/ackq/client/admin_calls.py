@@ -181,7 +181,7 @@ class SessionCalls(AdminCalls):
     ) -> RewoundSession:
         """Makes what a session accepted ready again, where it is retained (S14).
 
-        Its query reads these messages again before all others, as redelivered, under new tags and
+        Its query reads these messages again before newer ones, as redelivered, under new tags and
         in new batches. Without `batch` and `from_us` all that is retained is read again.
 
         Args:
