@@ -33,7 +33,7 @@ _OUTLASTED: Final = (
     " {window:.0f} s: what it had taken is doubled"
 )
 _ANOTHER: Final = "the stream has another message with this id; it takes this one after {:.0f} s"
-_NO_STREAM: Final = "'{}' is answered by what is no stream"
+_NO_STREAM: Final = "'{}' is answered by another subscriber"
 _SILENT: Final = (
     "'{}' has a subscriber that did not answer for {:.0f} s, and is none of the stream's"
 )

@@ -127,7 +127,7 @@ def test_a_subject_of_a_service(stream, nats_server, edge, outbound):
         put(edge, "service", f"{stream.name}.x")
         link = outbound(stream, routing_key="")
         eventually("the message behind", lambda: stream.ids, equals([2]))
-        eventually("refused", lambda: "'service' is answered by what is no stream" in link.log)
+        eventually("refused", lambda: "'service' is answered by another subscriber" in link.log)
         assert link.stop() == 0
         assert not events(link, "cut")
 
