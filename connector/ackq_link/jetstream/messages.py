@@ -173,7 +173,7 @@ def subject_flaw(subject: str, own: Iterable[str]) -> str:
     if _RESERVED.match(subject):
         name = subject.partition(".")[0]
         if not any(each.partition(".")[0] == name and takes(each, subject) for each in own):
-            return f"its subject is {subject!r}, of the servers, and none of the stream"
+            return f"its subject is {subject!r}, one of the servers' own, not of the stream"
     return ""
 
 
