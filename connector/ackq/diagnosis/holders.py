@@ -282,7 +282,7 @@ def retaining(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         yield Finding(
             "queue-retains",
             Severity.NOTE,
-            f"The queue retains {count(queue.retained, 'message')} that channels accepted, "
+            f"The queue retains {count(queue.retained, 'message')} that consumers accepted, "
             f"{duration(queue.retained_age_ms)} back: {size(queue.retained_payload_bytes)} that "
             "count in no queue.",
             f"To read them again: ackq queue rewind {argument(queue.queue)} --earliest",

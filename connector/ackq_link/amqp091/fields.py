@@ -261,7 +261,7 @@ def _encode_decimal(text: str) -> bytes:
     number = Decimal(text)
     sign, digits, exponent = number.as_tuple()
     if sign or not isinstance(exponent, int):
-        raise ValueError(f"the decimal {text} is none of AMQP 0-9-1")
+        raise ValueError(f"AMQP 0-9-1 cannot carry the decimal {text}")
     if exponent > 0:
         exponent, digits = 0, digits + (0,) * exponent
     return b"D" + struct.pack(">BI", -exponent, int("".join(map(str, digits))))

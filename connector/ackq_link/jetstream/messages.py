@@ -167,7 +167,7 @@ def subject_flaw(subject: str, own: Iterable[str]) -> str:
             `$KV.orders.>` is of the bucket `orders`.
     """
     if not subject or _PLACE.search(subject):
-        return f"its subject is {subject!r}, which is none to publish to"
+        return f"its subject is {subject!r}, which cannot be published to"
     if (size := len(subject.encode())) > _MOST_BYTES:
         return f"its subject has {size} bytes; a server takes about {_MOST_BYTES}"
     if _RESERVED.match(subject):

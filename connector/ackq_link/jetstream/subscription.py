@@ -363,7 +363,7 @@ class StreamSubscription:
             self._pull()
         _, sent_s = next(iter(self._unanswered.values()), (None, now))
         if self._silent > 1 or now - sent_s > LINK_ANSWER_S:
-            self.end(CutError(f"the server answers nothing to '{self._connection.place}'"))
+            self.end(CutError(f"the server does not answer for '{self._connection.place}'"))
         self._soon(self._watch, _BEAT_S)
 
     def _soon(self, work: Callable[[], None], seconds: float) -> None:

@@ -86,7 +86,7 @@ class StreamTarget:
             own = tuple(found["config"].get("subjects") or ())
             flaw = subject_flaw(self.subject, own) if self.subject else ""
             if flaw:
-                error = InvalidArgumentError(f"The link's routing-key names no subject: {flaw}.")
+                error = InvalidArgumentError(f"The link's routing-key cannot be used: {flaw}.")
                 raise CutError(error.message, error)  # noqa: TRY301 - one way out
             self._warn(window_s)
             producer = StreamProducer(self, connection, window_s, own)
@@ -278,7 +278,7 @@ class StreamProducer:
         """Ends the connection if a look at a duplicate failed: its row would wait for ever."""
         self._looks.discard(look)
         if not look.cancelled() and look.exception() is not None:
-            self._on_end(CutError(f"no look at a duplicate: {look.exception()!r}"))
+            self._on_end(CutError(f"a duplicate cannot be compared: {look.exception()!r}"))
 
     @property
     def _look_at(self) -> str:

@@ -162,9 +162,9 @@ async def test_what_is_not_answered(monkeypatch):
     for _ in range(int(LINK_ANSWER_S) + 10):
         connection.status("100 Idle Heartbeat")
         await asyncio.sleep(1)
-    await is_cut(subscription, "answers nothing")
+    await is_cut(subscription, "does not answer")
     connection, subscription = await started()
-    await is_cut(subscription, "answers nothing")
+    await is_cut(subscription, "does not answer")
     assert len(connection.pulls) == 3
 
 
