@@ -354,8 +354,8 @@ def _broker(values: Values) -> Broker:
     brokers = _brokers(values)
     if len(brokers) > 1:
         raise InvalidArgumentError(
-            "Option 'endpoint' names several brokers: only a streaming query has more than one."
-            " Name one.",
+            "Option 'endpoint' names several brokers: a batch read takes one. Name one, and put"
+            " several reads together with union.",
             option="endpoint",
         )
     return brokers[0]
@@ -386,7 +386,7 @@ def edge(broker: Broker, endpoint: str) -> Broker:
     """The broker at another endpoint, with the same security and retries.
 
     Raises:
-        InvalidArgumentError: The token would be sent there unencrypted (A4).
+        InvalidArgumentError: The token would be sent there unencrypted (A9).
     """
     broker.security.check_endpoint(endpoint)
     return replace(broker, endpoint=endpoint)
