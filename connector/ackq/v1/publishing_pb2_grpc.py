@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PublishingServiceStub(object):
-    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12, K14.
     """
 
     def __init__(self, channel):
@@ -88,7 +88,7 @@ class PublishingServiceStub(object):
 
 
 class PublishingServiceServicer(object):
-    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12, K14.
     """
 
     def Publish(self, request_iterator, context):
@@ -233,7 +233,7 @@ def add_PublishingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PublishingService(object):
-    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12.
+    """Publishing: publishers' streams, stages and writer batches. Rules P1-P14 and K3, K12, K14.
     """
 
     @staticmethod
