@@ -79,7 +79,12 @@ class _Tally:
 
 @click.command()
 @click.argument("queue")
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    help="Stop after this number of messages; outcomes failed and released need it.",
+)
 @click.option(
     "--timeout",
     "timeout_ms",
