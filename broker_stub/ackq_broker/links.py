@@ -155,7 +155,7 @@ class EmbeddedLinks:
         self.broker.stop()
 
     def stop_links(self) -> None:
-        """Stops the links, which first settle messages proven stored; the broker keeps running."""
+        """Stops the links, which first acknowledge what is permitted; the broker keeps running."""
         children, self._children = self._children, []
         for child in children:
             child.terminate()

@@ -62,12 +62,13 @@ INBOUND_KEYS: Final = {
     ),
     "max-hold": Key(
         "Inbound: maximum time in seconds for which a message is held; 0: 80 % of the consumer"
-        " timeout, or 1200.",
+        " timeout, or 1200 if it is not known.",
         "SECONDS",
         0,
     ),
     "on-max-hold": Key(
-        "Inbound: action when a message was held for max-hold: renew, store or fail.",
+        "Inbound: action when a message was held for max-hold: renew, store or fail (renew, near"
+        " the delivery limit store).",
         "renew|store|fail",
     ),
     "accept-limit": Key(
@@ -89,7 +90,11 @@ INBOUND_KEYS: Final = {
         "SECONDS",
         -1,
     ),
-    "dead-letters": Key("Inbound: the remote queue has a dead-letter exchange.", default=False),
+    "dead-letters": Key(
+        "Inbound: the remote queue has a dead-letter exchange; a delivery-limit without this key"
+        " says that it has none.",
+        default=False,
+    ),
 }
 OUTBOUND_KEYS: Final = {
     "exchange": Key(

@@ -59,8 +59,8 @@ def link(
 
     Runs the links of the --config file, or one link that the flags describe, until SIGTERM or
     SIGINT; the --edge flags apply to both. Each link prints its guarantee. On a signal a link takes
-    no more messages, waits for outstanding confirms, and acknowledges messages that are proven
-    stored.
+    no more messages, waits for outstanding confirms, acknowledges what the local broker has
+    permitted (settled messages, or stored ones with --ack stored), and gives the rest back.
     """
     configure_log(log_level, log_format)
     for library in _LOUD:  # a link reports this library's errors in words
