@@ -108,7 +108,7 @@ def queue() -> None:
     "redelivery_delay_max_ms",
     type=DURATION,
     default=0,
-    help="Maximum redelivery delay.",
+    help="Maximum redelivery delay; default: 5m.",
 )
 @click.option(
     "--drop-on-limit",
