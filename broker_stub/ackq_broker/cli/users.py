@@ -44,7 +44,7 @@ def _with_limits(command: Callable[..., None]) -> Callable[..., None]:
             type=click.IntRange(min=0),
             default=0,
             metavar="N",
-            help=f"Highest number of {text} at a time; 0: only the broker's own limits apply.",
+            help=f"Highest number of {text} at a time; 0: the user's share of the broker's limits.",
         )(command)
     return command
 
