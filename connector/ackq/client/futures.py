@@ -74,37 +74,6 @@ class _Awaiting:
 _AWAITING: WeakKeyDictionary[asyncio.AbstractEventLoop, _Awaiting] = WeakKeyDictionary()
 
 
-class FutureLock:
-    """The part of a future's condition that `concurrent.futures` uses, except waiting.
-
-    For futures that share it. A future of its own has a plain lock, which is twice as fast and need
-    not be renewed. Every method except `acquire` runs with the lock held.
-    """
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Replaces the lock after a fork: a thread that the child lacks may have held it."""
-        self._lock = threading.RLock()
-
-    def acquire(self) -> bool:
-        """Takes the lock."""
-        return self._lock.acquire()
-
-    def release(self) -> None:
-        """Releases the lock."""
-        self._lock.release()
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class _Observers:
     """The observers of a future's result: waiters (threads, `wait` and the like) and callbacks."""
 
@@ -155,6 +124,7 @@ class LightFuture(Future[T], Generic[T]):
 
     def __init__(self) -> None:
         """Sets the lock only; the class attributes replace the rest of `Future.__init__`."""
+        # Of the condition of a standard `Future`, all is used but its waits.
         self._condition: Any = threading.RLock()
 
     def __await__(self) -> Generator[Any, None, T]:

@@ -15,7 +15,7 @@ import pytest
 
 from ackq import limits
 from ackq.client import futures
-from ackq.client.futures import FutureLock, LightFuture, wait_s
+from ackq.client.futures import LightFuture, wait_s
 from ackq.client.publishing import confirmations
 from ackq.client.publishing.confirmations import ConfirmationFuture
 from ackq.errors import QueueFullError
@@ -153,14 +153,13 @@ def test_two_threads_wait_for_the_same_futures_in_any_order():
     assert not any(each.is_alive() for each in threads)
 
 
-def test_a_fork_gets_a_lock_that_nobody_holds(monkeypatch):
+def test_a_fork_gets_a_lock_that_nobody_holds():
     """A lock that another thread held at the fork is renewed in the child."""
-    lock = FutureLock()
-    monkeypatch.setattr(confirmations, "_LOCK", lock)
+    lock = confirmations._LOCK
     holder = threading.Thread(target=lock.acquire)
     holder.start()
     holder.join(SOON_S)
-    lock.renew()
+    lock._at_fork_reinit()
     future = ConfirmationFuture()
     confirmations.confirm([future], 1, {})
     assert future.result(0).number == 1

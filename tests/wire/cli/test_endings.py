@@ -147,7 +147,7 @@ def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, filled, admin, run):
         assert [consumer.stdout.readline() for _ in range(3)] == ["a\n", "b\n", "c\n"]
         consumer.send_signal(signal.SIGINT)
         _, said = consumer.communicate(timeout=60)
-    assert consumer.returncode == ExitStatus.INTERRUPTED
+    assert consumer.returncode == ExitStatus.INTERRUPTED, said
     assert said in {f"accepted={count} unanswered=0\nError: Interrupted.\n" for count in (2, 3)}
     assert admin.queue(filled).accepted == int(said[9])
 

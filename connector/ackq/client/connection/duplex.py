@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 import grpc
 
 from ackq import limits
+from ackq.client.condition import StreamCondition
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel, replace_channel
@@ -101,7 +102,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         # Re-entrant: a garbage collection inside the lock may finalise the owner, which calls
         # `abandon`.
         self.lock = threading.RLock()
-        self._changed = threading.Condition(self.lock)
+        self._changed = StreamCondition(self.lock)
         self._broker = broker
         self._state = state
         self._backoff = retry.Backoff(broker.retry_ms)

@@ -6,10 +6,10 @@ that its callbacks may settle and publish.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
+from ackq.client.condition import StreamCondition
 from ackq.client.connection import errors
 from ackq.client.consuming.inbox import Content
 from ackq.client.consuming.state import ChannelState
@@ -32,7 +32,7 @@ class ChannelAnswers:
     """
 
     def __init__(
-        self, turn: threading.Condition, state: ChannelState, wakers: set[Callable[[], None]]
+        self, turn: StreamCondition, state: ChannelState, wakers: set[Callable[[], None]]
     ) -> None:
         self.notifying = False
         self._turn = turn
@@ -55,7 +55,7 @@ class ChannelAnswers:
         kind = answer.header.WhichOneof("kind") or ""
         if kind == "opened":
             return self._opened(answer)
-        with self._turn:
+        with self._turn.lock:
             self._state.on_frame(time.monotonic())
         # A broker of a later version may send other kinds of answers; this client ignores them.
         handler = self._handlers.get(kind)
@@ -64,7 +64,7 @@ class ChannelAnswers:
         return True
 
     def _opened(self, answer: Answer) -> bool:
-        with self._turn:
+        with self._turn.lock:
             known = self._state.on_opened(answer.header.opened, time.monotonic())
             self._wake_all()
         return known
@@ -72,26 +72,26 @@ class ChannelAnswers:
     def _delivery(self, answer: Answer) -> None:
         delivery = answer.header.delivery
         content = Content(delivery.runs, answer.block)
-        with self._turn:
+        with self._turn.lock:
             inbox = self._state.on_delivery(delivery, content, time.monotonic())
             if inbox is not None:
                 inbox.wake()
             self._wake_sender()
 
     def _settled(self, answer: Answer) -> None:
-        with self._turn:
+        with self._turn.lock:
             done = self._state.on_settled(answer.header.settled)
             self.notifying = True
             self._wake_sender()
         if done is not None:
             done.resolve()
-        with self._turn:
+        with self._turn.lock:
             self.notifying = False
             if self._state.unsettled.idle:
                 self._wake_all()
 
     def _get_empty(self, answer: Answer) -> None:
-        with self._turn:
+        with self._turn.lock:
             pull = self._state.on_get_empty(answer.header.get_empty.number)
             if pull is not None:
                 pull.wake()
@@ -99,7 +99,7 @@ class ChannelAnswers:
     def _cancelled(self, answer: Answer) -> None:
         cancelled = answer.header.cancelled
         reason = errors.from_detail(cancelled.reason)
-        with self._turn:
+        with self._turn.lock:
             consumer = self._state.on_cancelled(cancelled.consumer, reason)
             if consumer is not None:
                 consumer.wake()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from copy import copy
 
+from ackq.client.condition import StreamCondition
 from ackq.client.consuming.message import Message
 from ackq.client.consuming.receiver import Receiver
 from ackq.client.consuming.stream import Handover
@@ -67,9 +68,7 @@ class CallbackThread:
         arrived: Notified when the receiver's inbox changed; shares the stream's lock.
     """
 
-    def __init__(
-        self, receiver: Receiver, callback: Callback, arrived: threading.Condition
-    ) -> None:
+    def __init__(self, receiver: Receiver, callback: Callback, arrived: StreamCondition) -> None:
         self._receiver = receiver
         self._callback = callback
         self._arrived = arrived
@@ -123,7 +122,7 @@ class CallbackThread:
         """Waits for the next message; raises why none will arrive."""
         message = self._receiver.next_message(callback=True)
         while message is None:
-            with self._arrived:
+            with self._arrived.lock:
                 while (given := self._receiver.poll_for_callback()) is None:
                     self._arrived.wait()
             if self._is_accepted(given):

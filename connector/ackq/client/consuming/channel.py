@@ -5,7 +5,6 @@ Invariant: after `close` no thread of the channel is left.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from ackq import limits
+from ackq.client.condition import StreamCondition
 from ackq.client.connection.calls import REQUEST_TIMEOUT_S
 from ackq.client.consuming.base import (
     ChannelBase,
@@ -129,8 +129,8 @@ class Channel(ChannelBase):
         check_callback(callback)
         refuse_coroutine(callback, "callback", "use AsyncChannel")
         self._stream.refuse_fork()
-        arrived = threading.Condition(self._stream.lock)
-        with arrived:
+        arrived = StreamCondition(self._stream.lock)
+        with self._stream.lock:
             self._wait(arrived, self._stream.ready)
             receiver = self._subscribe(arguments)
             receiver.inbox.wake = arrived.notify_all
@@ -172,8 +172,8 @@ class Channel(ChannelBase):
         check_pull(queue, messages, no_ack)
         self._stream.refuse_fork()
         self._stream.refuse_own_thread()
-        answered = threading.Condition(self._stream.lock)
-        with answered:
+        answered = StreamCondition(self._stream.lock)
+        with self._stream.lock:
             self._wait(answered, self._stream.ready)
             pull = self._pull(queue, messages, no_ack=no_ack)
             pull.inbox.wake = answered.notify_all
@@ -199,8 +199,8 @@ class Channel(ChannelBase):
         """
         self._stream.refuse_fork()
         self._stream.refuse_own_thread()
-        answered = threading.Condition(self._stream.lock)
-        with answered:
+        answered = StreamCondition(self._stream.lock)
+        with self._stream.lock:
             self._stream.check()
             self._state.unsettled.flush_lazy()
             self._stream.nudge()
@@ -257,8 +257,8 @@ class Channel(ChannelBase):
                     "and its message is delivered again."
                 )
         self._stream.finish()
-        answered = threading.Condition(self._stream.lock)
-        with answered:
+        answered = StreamCondition(self._stream.lock)
+        with self._stream.lock:
             if not self._wait(answered, lambda: self._stream.finished, deadline.left_s):
                 timed_out = timed_out or self._settlements_unanswered(timeout_s)
         failure = self._stream.end()
@@ -274,7 +274,7 @@ class Channel(ChannelBase):
 
     def _wait(
         self,
-        changed: threading.Condition,
+        changed: StreamCondition,
         done: Callable[[], bool],
         timeout_s: float | None = None,
     ) -> bool:
@@ -293,7 +293,7 @@ class Consumer(ConsumerBase):
         self,
         channel: Channel,
         receiver: Receiver,
-        arrived: threading.Condition,
+        arrived: StreamCondition,
         callback_thread: CallbackThread | None,
     ) -> None:
         super().__init__(receiver)
@@ -389,7 +389,7 @@ class Consumer(ConsumerBase):
         self._receiver.settler.stream.refuse_own_thread()
         deadline = Deadline(timeout_s)
         while True:
-            with self._arrived:
+            with self._arrived.lock:
                 given = wait_for(self._arrived, lambda: self._receiver.poll(limit), deadline.left_s)
             if given is None:
                 return None
@@ -422,7 +422,7 @@ class Deadline:
 
 
 def wait_for(
-    changed: threading.Condition, poll: Callable[[], T | None], timeout_s: float | None
+    changed: StreamCondition, poll: Callable[[], T | None], timeout_s: float | None
 ) -> T | None:
     """Waits, under the lock, for the first result of `poll` that is not None; None: timed out."""
     found = poll()

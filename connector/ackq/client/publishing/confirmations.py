@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
-from ackq.client.futures import FutureLock, LightFuture
+from ackq.client.futures import LightFuture
 from ackq.errors import AckqError, UnroutableError
 
 _log = logging.getLogger(__name__)
@@ -36,8 +37,10 @@ class Confirmation(NamedTuple):
     returned: UnroutableError | None = None
 
 
-_LOCK = FutureLock()
-os.register_at_fork(after_in_child=_LOCK.renew)
+# A lock written in C: Ctrl-C may interrupt a method in Python between two steps, and leave it held.
+_LOCK: Any = threading.RLock()
+# A thread that the child of a fork lacks may have held it.
+os.register_at_fork(after_in_child=_LOCK._at_fork_reinit)  # noqa: SLF001 - as `threading` does
 
 
 class ConfirmationFuture(LightFuture[Confirmation]):

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from ackq.client.blocks import decoding
+from ackq.client.condition import StreamCondition
 from ackq.client.connection import errors
 from ackq.client.publishing.confirm_state import ConfirmState
 from ackq.client.publishing.receipts import Returned
@@ -39,7 +40,7 @@ _RETURNED_COLUMNS: Final = tuple(
 )
 
 
-class AnsweredCondition(threading.Condition):
+class AnsweredCondition(StreamCondition):
     """A condition that coroutines can wait on too.
 
     Attributes:
@@ -67,7 +68,7 @@ class Conditions(NamedTuple):
         answered: Notified when a wait of the application's threads may be over.
     """
 
-    work: threading.Condition
+    work: StreamCondition
     answered: AnsweredCondition
 
     def notify_all(self) -> None:
@@ -95,21 +96,21 @@ class BlockedNotifier:
     def blocked(self, answer: Answer) -> None:
         """Holds publishes back: the broker takes none for now (P14)."""
         reason = answer.header.blocked.reason
-        with self._conditions.work:
+        with self._conditions.work.lock:
             self._state.on_blocked(reason)
         _log.warning("The broker blocks publishers: %s", reason)
         self._notify_blocked(reason)
 
     def unblocked(self, _: Answer) -> None:
         """Resumes: the broker takes publishes again (P14)."""
-        with self._conditions.work:
+        with self._conditions.work.lock:
             self._state.on_unblocked()
             self._conditions.work.notify_all()
         self._notify_blocked(None)
 
     def disconnected(self) -> None:
         """Resets the state for the next stream; a block ends with the stream that announced it."""
-        with self._conditions.work:
+        with self._conditions.work.lock:
             was_blocked = self._state.blocked is not None
             self._state.on_disconnect()
             self._conditions.notify_all()
@@ -147,7 +148,7 @@ class PublishNotifier:
     def confirmed(self, answer: Answer) -> None:
         """Resolves the receipts of confirmed rows (P2, P3)."""
         confirm = answer.header.confirm
-        with self._conditions.answered:
+        with self._conditions.answered.lock:
             answered = self._state.on_confirm(
                 confirm.first_number, confirm.last_number, multiple=confirm.multiple
             )
@@ -168,7 +169,7 @@ class PublishNotifier:
         """Fails the receipts of nacked rows (P8)."""
         nack = answer.header.nack
         error = errors.from_detail(nack.reason)
-        with self._conditions.answered:
+        with self._conditions.answered.lock:
             answered = self._state.on_nack(nack.first_number, nack.last_number)
             if answered:
                 self._first_error = self._first_error or error
@@ -181,7 +182,7 @@ class PublishNotifier:
         """Reports returned messages; they come before their confirm (P7)."""
         numbers = list(answer.header.returned.numbers)
         reason = unroutable(answer, named=self._on_return is None)
-        with self._conditions.answered:
+        with self._conditions.answered.lock:
             news = self._state.on_return(numbers, reason)
         if not news or self._on_return is None:
             return
@@ -198,7 +199,7 @@ class PublishNotifier:
             "Look into the queue before publishing it again.",
             **{**error.fields, "cause": error.code},
         )
-        with self._conditions.answered:
+        with self._conditions.answered.lock:
             answered = self._state.drain()
             answered_below = self._window_opened()
             if answered:
@@ -217,7 +218,7 @@ class PublishNotifier:
         return self._state.unconfirmed.lowest_unanswered
 
     def _advance(self, below: int) -> None:
-        with self._conditions.answered:
+        with self._conditions.answered.lock:
             self.answered_below = below
             self._conditions.answered.notify_all()
 

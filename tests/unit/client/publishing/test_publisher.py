@@ -268,7 +268,7 @@ def test_close_in_an_outage_names_its_cause(broker):
     broker.close()
     out = scripts.publisher(broker)
     out.publish(b"a")
-    with out._stream._changed:
+    with out._stream.lock:
         assert out._stream._changed.wait_for(lambda: out._stream._outage, SOON_S)
     with pytest.raises(errors.BrokerUnavailableError, match="1 publishes had no answer") as late:
         out.close(0.2)
