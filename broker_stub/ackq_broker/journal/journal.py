@@ -423,8 +423,9 @@ class Journal:
         return self._disk.free_bytes(self._data.path)
 
     def stop_waiting(self) -> None:
-        """Makes a full disk a failure from now on, instead of waiting for room; before `close`."""
+        """Makes a full disk a failure, and ends a backup early; before the last snapshot."""
         self._group_commit.stop_waiting()
+        self._compactor.hurry()
 
     def close(self) -> None:
         """Syncs the appended records, closes the log, unlocks the directory.

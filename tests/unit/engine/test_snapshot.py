@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -14,7 +15,9 @@ from ackq_broker.engine.snapshot import Pacing, unpack_state
 from ackq_broker.journal.failpoints import unarmed
 from ackq_broker.journal.files.directory import snapshot_name
 from ackq_broker.journal.read import snapshot as snapshots
+from ackq_broker.journal.write import backup
 from tests.fakes.journal import HeldEngine
+from tests.unit.journal.running_journal import TIMEOUT_S
 
 QUEUES = 300
 
@@ -110,6 +113,24 @@ async def test_a_second_snapshot_finishes_the_first(tmp_path):
         await asyncio.wrap_future(first)
         await asyncio.wrap_future(second)
         assert stored(tmp_path, sequence)[0] == expected
+
+
+async def test_a_stop_ends_a_backup(tmp_path, monkeypatch):
+    """O5: the last snapshot, which waits for a backup, waits for no copy of an hour."""
+
+    def copy(*arguments):
+        *_, going = arguments
+        until_s = time.monotonic() + TIMEOUT_S
+        while going() and time.monotonic() < until_s:
+            time.sleep(0.001)
+        raise ClosedError("stopped" if not going() else "copied for an hour")
+
+    monkeypatch.setattr(backup, "back_up", copy)
+    async with started(tmp_path) as engine:
+        made = asyncio.ensure_future(engine.snapshots.back_up(tmp_path / "backup"))
+        await asyncio.sleep(0)
+    with pytest.raises(ClosedError, match="stopped"):
+        await made
 
 
 @pytest.mark.usefixtures("one_piece_a_turn")

@@ -160,9 +160,13 @@ class Compactor:
         live = self._blocks.copy_table().live_bytes()
         return [number for number in self._data.segments()[:-1] if number not in live]
 
-    def close(self) -> None:
-        """Ends compaction early, waits for a snapshot under way; group commit must still run."""
+    def hurry(self) -> None:
+        """Ends compaction and a backup early, from now on; snapshots are still written."""
         self._closing.set()
+
+    def close(self) -> None:
+        """Hurries, and waits for a snapshot under way; group commit must still run."""
+        self.hurry()
         if self._thread is not None:
             self._thread.join()
 
