@@ -191,10 +191,14 @@ class Snapshots:
     async def back_up(self, target: Path) -> Backup:
         """Makes a backup of the present state, in a directory that does not exist yet (O5).
 
+        A snapshot that is being encoded is waited for: to finish it here would stop the loop.
+
         Raises:
             PreconditionFailedError: There is a directory of that name.
             OSError: The backup was not made.
         """
+        while self._encoding is not None:
+            await asyncio.wait((asyncio.wrap_future(self._written),))
         return await asyncio.wrap_future(
             self._begin(lambda state, sequence: self._journal.back_up(state, sequence, target))
         )

@@ -115,6 +115,24 @@ async def test_a_second_snapshot_finishes_the_first(tmp_path):
         assert stored(tmp_path, sequence)[0] == expected
 
 
+@pytest.mark.usefixtures("one_piece_a_turn")
+async def test_a_backup_waits_for_a_snapshot(tmp_path, monkeypatch):
+    """O5, I2: it does not encode the rest of a snapshot at once, which would hold up all others."""
+    encode, slices = snapshot._Encoding.go_on, []
+
+    def go_on(encoding, seconds):
+        slices.append(seconds)
+        encode(encoding, seconds)
+
+    monkeypatch.setattr(snapshot._Encoding, "go_on", go_on)
+    async with started(tmp_path / "data") as engine:
+        written = engine.snapshots.write()
+        made = await engine.snapshots.back_up(tmp_path / "backup")
+        assert written.done()
+    assert made.sequence == QUEUES + 1
+    assert set(slices) == {0}
+
+
 async def test_a_stop_ends_a_backup(tmp_path, monkeypatch):
     """O5: the last snapshot, which waits for a backup, waits for no copy of an hour."""
 
@@ -158,7 +176,7 @@ async def test_an_abandoned_snapshot_does_not_count(tmp_path):
 async def test_a_state_that_cannot_be_encoded(tmp_path, monkeypatch, begun):
     """O5, I2: a backup that fails ends the broker, and its parts never count as a whole.
 
-    Nor do those of a snapshot that was begun before, which the backup finishes first.
+    Nor do those of a snapshot that was begun before, which a stop finishes first.
     """
     data, target, ends = tmp_path / "data", tmp_path / "backup", []
     monkeypatch.setattr(recovery, "_die", ends.append)
@@ -169,7 +187,7 @@ async def test_a_state_that_cannot_be_encoded(tmp_path, monkeypatch, begun):
             patch.setattr(snapshot.Cut, "pieces", unencodable)
             earlier = [engine.snapshots.write()] if begun else []
             with pytest.raises(OverflowError):
-                await engine.snapshots.back_up(target)
+                await (engine.snapshots.write() if begun else engine.snapshots.back_up(target))
         assert list(map(type, ends)) == [OverflowError]
         for written in earlier:
             with pytest.raises(ClosedError, match="abandoned"):
