@@ -51,7 +51,9 @@ def declare_queue(state: State, command: commands.DeclareQueue, _now_us: int) ->
         queue = queue_named(state, command.queue)
         warnings = _warnings(state, queue.name, queue.properties)
         return Decision(reply=DeclaredQueue(queue.queue_id, False, warnings))
-    check_new("queue", command.queue)
+    # The built-in queue is in the definitions of a broker that has dead letters in it (O7).
+    if (command.queue, command.properties) != (BUILT_IN_DEAD, QueueProperties()):
+        check_new("queue", command.queue)
     _check_properties(command.queue, command.properties)
     warnings = _warnings(state, command.queue, command.properties)
     queue_id = state.queue_ids.get(command.queue)

@@ -51,6 +51,14 @@ def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
     assert harness.do(c.DeclareQueue("ä" * 127)).created is True
 
 
+def test_the_built_in_queue_is_declared_as_it_is(harness: Harness) -> None:
+    """O7, C13: definitions that have it can be imported, there and elsewhere."""
+    for created in (True, False):
+        assert harness.do(c.DeclareQueue("ackq.dead")).created is created
+    with pytest.raises(InvalidArgumentError, match="reserved"):
+        harness.declare("ackq.dead", max_length=5)
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
