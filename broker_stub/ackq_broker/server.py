@@ -280,7 +280,7 @@ async def _serve(
         await asyncio.gather(*timers, return_exceptions=True)
         garbage.stop()
         engine.stop()
-        await server.stop(_GRACE_S)
+        await _end_calls(server, http)
         tick_timer.stop()
         await engine.close()
         engine.report_dead_letters()
@@ -289,6 +289,13 @@ async def _serve(
         " ".join(f"{name}={n}" for name, n in sorted(engine.counters.items())),
         extra=event("stopped", **engine.counters),
     )
+
+
+async def _end_calls(server: aio.Server, http: HttpServer | None) -> None:
+    """Ends the calls under way, by HTTP too: a closed journal takes nothing that they decide."""
+    await server.stop(_GRACE_S)
+    if http is not None:
+        await http.close()
 
 
 def _log_start(

@@ -1,10 +1,16 @@
-"""Limits of file descriptors, and their share for connections."""
+"""Limits of file descriptors, and their share for connections; the order of a stop."""
 
+import asyncio
+import errno
 import resource
+import socket
 
 import pytest
 
 from ackq_broker import server
+from ackq_broker.journal import Journal
+from ackq_broker.journal.failpoints import unarmed
+from ackq_broker.service.transport.listening import address
 from tests.libraries import replace
 
 
@@ -33,3 +39,23 @@ def test_connections_leave_some_for_the_journal(limit, connections):
     """I6: a quarter of few descriptors, and all but 256 of many."""
     assert server.connection_descriptors(limit, 1) == connections
     assert server.connection_descriptors(limit, 2) == connections // 2
+
+
+async def test_http_ends_before_the_journal(tmp_path, monkeypatch):
+    """M1, I2: a purge by HTTP as the broker stops does not meet a closed journal: a failure."""
+    close, stop, found = Journal.close, asyncio.Event(), []
+
+    def closing(journal):
+        with socket.socket() as late:
+            found.append(late.connect_ex(("127.0.0.1", found.pop())))
+        close(journal)
+
+    def ready(served):
+        found.append(served.http.port)
+        stop.set()
+
+    monkeypatch.setattr(Journal, "close", closing)
+    here = address("127.0.0.1:0")
+    options = server.Options(tmp_path, (here,), sync=False, failpoint=unarmed, http=here)
+    await server.serve(options, stop, ready)
+    assert found == [errno.ECONNREFUSED]
