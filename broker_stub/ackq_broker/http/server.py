@@ -12,9 +12,8 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Iterable
-from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
@@ -94,7 +93,7 @@ class HttpServer:
         assert serving is not None
         secured = context.credentials.https() if context.credentials is not None else None
         self._server = await asyncio.get_running_loop().create_server(
-            partial(_Gate, serving),
+            serving,
             sock=self._socket,
             ssl=secured,
             ssl_handshake_timeout=_IDLE_S if secured is not None else None,
@@ -112,22 +111,28 @@ class HttpServer:
         self._socket.close()
 
 
-class _Gate(asyncio.Protocol):
-    """Protocol of a new connection: hands it to the server, or aborts it beyond the bounds (I6)."""
+class BoundedListener(socket.socket):
+    """A listening socket that closes connections beyond the bounds as it accepts them (I6).
 
-    def __init__(self, serving: web.Server) -> None:
-        self._serving = serving
+    So a client that begins no TLS handshake takes no more descriptors than any other.
+    """
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        there, peer = self._serving.connections, _peer(transport)
-        own = sum(_peer(each.transport) == peer for each in there)
+    def __init__(self, family: int, kind: int, protocol: int) -> None:
+        super().__init__(family, kind, protocol)
+        # The accepted connections, with their remote addresses; closed ones until the next accept.
+        self._accepted: dict[socket.socket, str] = {}
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accepts a connection; raises ConnectionAbortedError for one beyond the bounds."""
+        connection, address = super().accept()
+        there = {each: peer for each, peer in self._accepted.items() if each.fileno() >= 0}
+        self._accepted = there
+        own = list(there.values()).count(address[0])
         if len(there) >= limits.MAX_HTTP_CONNECTIONS or own >= limits.MAX_HTTP_CONNECTIONS_EACH:
-            transport.abort()
-            return
-        handler = self._serving()
-        transport.set_protocol(handler)
-        handler.connection_made(transport)
+            connection.close()
+            raise ConnectionAbortedError
+        there[connection] = address[0]
+        return connection, address
 
 
 class UnreadAnswers:
@@ -173,12 +178,6 @@ def _quiet_logger() -> logging.Logger:
 def _is_ours(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
-
-
-def _peer(transport: asyncio.BaseTransport | None) -> str:
-    """The remote address of a connection; empty if unknown."""
-    name = transport.get_extra_info("peername") if transport is not None else None
-    return str(name[0]) if name else ""
 
 
 def _answers(failures: LoginFailures) -> Middleware:
@@ -261,7 +260,7 @@ def _bound(listen: Address) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(
         listen.host.strip("[]"), listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    taken = socket.socket(family, kind, protocol)
+    taken = BoundedListener(family, kind, protocol)
     try:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(address)

@@ -1,12 +1,13 @@
 """HTTP connections whose answers are not read, with a clock of the test; and failed logins."""
 
 import asyncio
+import socket
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from ackq.errors import UnauthenticatedError
-from ackq_broker.http.server import UnreadAnswers, _answers
+from ackq_broker.http.server import BoundedListener, UnreadAnswers, _answers
 
 
 class Transport(asyncio.Transport):
@@ -49,6 +50,24 @@ def polled(transport, sizes):
 def test_an_answer_that_nobody_reads(sizes, aborted):
     """M1, I6: a connection is aborted after 15 s without a byte sent; idle and slow ones stay."""
     assert polled(Transport(), sizes) is aborted
+
+
+def test_connections_are_refused_as_they_are_accepted(monkeypatch):
+    """M1, I6: so also those that never begin a handshake; one that is closed makes room."""
+    monkeypatch.setattr("ackq.limits.MAX_HTTP_CONNECTIONS_EACH", 2)
+    with BoundedListener(socket.AF_INET, socket.SOCK_STREAM, 0) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(4)]
+        accepted, _ = listener.accept()
+        with listener.accept()[0]:
+            with pytest.raises(ConnectionAbortedError):
+                listener.accept()
+            assert clients[2].recv(1) == b""
+            accepted.close()
+            listener.accept()[0].close()
+        for each in clients:
+            each.close()
 
 
 @pytest.mark.parametrize(("headers", "waits"), [({}, 0), ({"Authorization": "Bearer guess"}, 1)])
