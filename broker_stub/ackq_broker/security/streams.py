@@ -24,8 +24,9 @@ class _OpenStream:
 
     def end(self, reason: AckqError) -> None:
         """Ends the stream; the reason is raised where the stream waits."""
+        if self.ended is None:  # else it is ending, and takes a moment
+            self.scope.reschedule(asyncio.get_running_loop().time())
         self.ended = reason
-        self.scope.reschedule(asyncio.get_running_loop().time())
 
 
 class OpenStreams:
