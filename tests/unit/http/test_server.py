@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+from unittest.mock import Mock
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from ackq.errors import UnauthenticatedError
@@ -68,6 +70,19 @@ def test_connections_are_refused_as_they_are_accepted(monkeypatch):
             listener.accept()[0].close()
         for each in clients:
             each.close()
+
+
+async def test_pipelined_requests_are_not_read_without_end():
+    """I6: from the lowest version of aiohttp on, a connection with many of them is not read."""
+
+    async def silent(_):
+        await asyncio.Event().wait()
+
+    connection, transport = web.Server(silent)(), Mock(asyncio.Transport)
+    connection.connection_made(transport)
+    connection.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
+    transport.pause_reading.assert_called_once_with()
+    connection.connection_lost(None)
 
 
 @pytest.mark.parametrize(("headers", "waits"), [({}, 0), ({"Authorization": "Bearer guess"}, 1)])
