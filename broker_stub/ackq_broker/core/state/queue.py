@@ -534,7 +534,7 @@ class Queue:
 
     def use(self) -> None:
         """Marks the queue as used now, which restarts its expiry, if it has one."""
-        if self.properties.expires_ms:
+        if self.properties.expires_ms and not self.deleted:
             self.used_us = self.signals.now_us
             self.signals.note(self.queue_id, self._unused_us())
 

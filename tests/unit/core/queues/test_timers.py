@@ -74,6 +74,20 @@ def test_a_queue_in_use_stays(harness: Harness) -> None:
     harness.core.note_consumers("q", 1)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.RELEASED, None])
+def test_a_deleted_queue_stops_no_timer(harness: Harness, outcome: Outcome | None) -> None:
+    """Q3, Q4: its last messages are settled or requeued; what is due in others still comes."""
+    harness.declare_filled("q", 1, expires_ms=10_000)
+    harness.deliver("x", "q")
+    harness.declare_filled("other", 1, message_ttl_ms=1_000)
+    harness.do(c.DeleteQueue("q", force=True))
+    if outcome is None:
+        harness.do(c.CloseChannel(b"x"))
+    else:
+        harness.settle("x", outcome, 1)
+    assert harness.wait(1.1) == c.Ticked(1, 0, 0)
+
+
 def test_a_dead_letter_queue_does_not_expire(harness: Harness) -> None:
     """Q3, Q4: a dead-letter queue stays as long as a queue names it."""
     harness.declare("d", expires_ms=10_000)
