@@ -56,6 +56,7 @@ def apply_removed(state: State, _sequence: int, record: records.LinkRemoved) -> 
     """Removes a link; its messages stay in the queue."""
     link = state.links.pop(record.link)
     state.queues[link.queue_id].links.discard(link.name)
+    state.queues[link.queue_id].use()
     state.link_streams.pop(link.name, None)
 
 

@@ -165,6 +165,9 @@ def detach_queue(state: State, queue: Queue) -> None:
     sources.discard(queue.queue_id)
     if not sources:
         state.dead_letters_to.pop(queue.properties.dead_letter_queue, None)
+    target_id = state.queue_ids.get(queue.properties.dead_letter_queue)
+    if target_id is not None:
+        state.queues[target_id].use()
     queue.bindings = set()
     queue.sessions = set()
     queue.sources = set()

@@ -88,6 +88,7 @@ def enter(state: State, session: Session, queue_ids: tuple[int, ...]) -> None:
     """Sets the queues that a session reads."""
     for queue_id in session.queue_ids:
         state.queues[queue_id].sessions.discard(session.name)
+        state.queues[queue_id].use()
     session.queue_ids = queue_ids
     for queue_id in queue_ids:
         state.queues[queue_id].sessions.add(session.name)

@@ -217,6 +217,7 @@ class Queue:
         self.staged += rows
         self.staged_bytes += payload_bytes
         assert self.staged >= 0
+        self.use()
         if batch is not None:
             self.staged_by[batch] = self.staged_by.get(batch, 0) + rows
             if not self.staged_by[batch]:

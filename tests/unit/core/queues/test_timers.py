@@ -1,5 +1,8 @@
 """Time: what `test_model` does not have: leases that are put back, unused queues (Q3, Q4)."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from ackq.errors import InUseError
@@ -7,6 +10,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
 from tests.unit.core.harness import BOB, SECOND_US, Harness
+from tests.unit.core.link_process import LinkProcess
 
 
 def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) -> None:
@@ -72,6 +76,44 @@ def test_a_queue_in_use_stays(harness: Harness) -> None:
     assert harness.wait(9.9).deleted == ()
     assert harness.wait(0.2).deleted == ("q",)
     harness.core.note_consumers("q", 1)
+
+
+def leave(harness: Harness) -> c.Command:
+    """A query reads the queue, and then another one."""
+    opening = harness.open("q").command
+    return replace(opening, incarnation="", new_incarnation="next", queues=("other",))
+
+
+def commit(harness: Harness) -> c.Command:
+    """A batch is staged for the queue, and then committed."""
+    return c.CommitBatch("w", 1, "run", "", (harness.stage("w", 1, ["q"], name="stage"),))
+
+
+def lose_a_source(harness: Harness) -> c.Command:
+    """The queue takes dead letters of another one, which is then deleted."""
+    harness.declare("source", dead_letter_queue="q")
+    return c.DeleteQueue("source")
+
+
+def unlink(harness: Harness) -> c.Command:
+    """A link fills the queue, and is then removed."""
+    LinkProcess(harness)
+    return c.RemoveLink("l")
+
+
+@pytest.mark.parametrize("use", [leave, commit, lose_a_source, unlink])
+def test_a_queue_expires_after_its_last_use(
+    harness: Harness, use: Callable[[Harness], c.Command]
+) -> None:
+    """Q3: the time begins when the use ends, however long that was."""
+    harness.declare("q", expires_ms=10_000)
+    harness.declare("other")
+    end = use(harness)
+    for seconds in (10.1, 9.5):
+        harness.wait(seconds)
+    harness.do(end)
+    assert harness.wait(9.9).deleted == ()
+    assert harness.wait(0.2).deleted == ("q",)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.RELEASED, None])
