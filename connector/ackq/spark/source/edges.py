@@ -162,9 +162,13 @@ class Edges:
 
         def report(name: str) -> None:
             driver, (place, batches) = self._driver(name), self._unreported[name]
-            if not driver.is_attached:
-                driver.advance(place, _NO_LEASE)
-            driver.plan_empty(place, batches)
+            try:
+                if not driver.is_attached:
+                    driver.advance(place, _NO_LEASE, reopen=False)
+                driver.plan_empty(place, batches)
+            except LOST:  # the next advance opens another session
+                if self._options.fail_on_data_loss:
+                    raise
 
         for name in self._each(list(self._unreported), report, need_one=False):
             del self._unreported[name]

@@ -109,8 +109,13 @@ class SessionDriver:
         self.attaches = 0
         self.warning = ""
 
-    def advance(self, start: Offset, limits: ReadLimits) -> Offset:
+    def advance(self, start: Offset, limits: ReadLimits, *, reopen: bool = True) -> Offset:
         """Accepts everything up to `start` and leases the next messages (S4); opens a session (S9).
+
+        Args:
+            start: The place that the checkpoint has.
+            limits: The limits of the lease.
+            reopen: Whether a lost session is opened again, if `failOnDataLoss` is off.
 
         Returns:
             The end of the outstanding lease; `start` when there is none.
@@ -119,8 +124,8 @@ class SessionDriver:
             CheckpointMismatchError: The checkpoint does not fit the session, the queues or the
                 broker.
             AlreadyHeldError, FencedError: Another reader has the session (S3).
-            SessionNotFoundError, HistoryChangedError: The broker lost the session, and
-                `failOnDataLoss` is on.
+            SessionNotFoundError, HistoryChangedError: The broker lost the session, and it is not
+                opened again.
             UnreadLeaseError: No task has read the batch, and `unreadBatch` is not "accept".
             AckqError: The broker refuses otherwise; BrokerUnavailableError if it does not answer.
         """
@@ -132,7 +137,7 @@ class SessionDriver:
         try:
             answer = self._session.advance(self._request(start, limits))
         except LOST as error:
-            if start.is_opening or self._options.fail_on_data_loss:
+            if start.is_opening or self._options.fail_on_data_loss or not reopen:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
             start = OPENING

@@ -204,6 +204,20 @@ def test_lost_session_reopens(make, caplog, lost):
     assert reader.latestOffset(at(0, "i2"), MAX) == at(5, "i2")
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_batch_without_rows_of_a_lost_session(make, fails):
+    """K10, S11: its report ends the query as well, or without failOnDataLoss has no object."""
+    gone = errors.SessionNotFoundError("Session 's' is gone.")
+    reader = make(advanced(10), gone, gone, advanced(0, incarnation="i2"), failOnDataLoss=fails)
+    assert polled(reader, at(10)) == [at(10)]
+    if fails == "true":
+        with pytest.raises(errors.SessionNotFoundError):
+            reader.commit(at(10))
+    else:
+        reader.commit(at(10))
+        assert polled(reader, at(10)) == [at(0, "i2")]
+
+
 def test_a_session_that_is_opened_again_is_not_rewound(make, session):
     """K15: with a checkpoint `startFrom` has no effect, in the first process of a query, too."""
     given = {"session": "s", "startFrom": "earliest", "failOnDataLoss": "false"}
