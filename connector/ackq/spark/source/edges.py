@@ -37,6 +37,7 @@ class Edges:
         options: The source's options.
         connect: Returns the client of a broker.
         find: Returns a session by name, as recorded by the broker.
+        subscribe: Declares and binds the queue of a subscription at a broker.
 
     Attributes:
         drivers: The driver of each edge that was called, by endpoint.
@@ -48,10 +49,12 @@ class Edges:
         options: SourceOptions,
         connect: Callable[[Broker], Session],
         find: Callable[[Broker, str], SessionInfo],
+        subscribe: Callable[[SourceOptions, Broker], None],
     ) -> None:
         self._options = options
         self._connect = connect
         self._find = find
+        self._subscribe = subscribe
         self._names = options.endpoints
         self._skips = options.skip_away
         self._horizons: dict[str, int] | None = None
@@ -216,7 +219,10 @@ class Edges:
             if name not in self._names:
                 options = replace(options, fail_on_data_loss=True)  # never opened again
             self.drivers[name] = SessionDriver(
-                options, self._connect(broker), partial(self._find, broker)
+                options,
+                self._connect(broker),
+                partial(self._find, broker),
+                partial(self._subscribe, options, broker),
             )
         return self.drivers[name]
 

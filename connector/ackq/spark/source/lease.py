@@ -82,6 +82,7 @@ class SessionDriver:
         session: The client; it retries while the broker is unavailable, and while a lost host still
             holds the session.
         find: Returns a session by name, as recorded by the broker.
+        subscribe: Declares and binds the queue of a subscription (S10).
 
     Attributes:
         backlog: Backlog of the queues at the last advance.
@@ -92,11 +93,16 @@ class SessionDriver:
     """
 
     def __init__(
-        self, options: SourceOptions, session: Session, find: Callable[[str], SessionInfo]
+        self,
+        options: SourceOptions,
+        session: Session,
+        find: Callable[[str], SessionInfo],
+        subscribe: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
         self._session = session
         self._find = find
+        self._subscribe = subscribe
         self._holder = client.holder("spark")
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
@@ -135,13 +141,13 @@ class SessionDriver:
         self._check(start)
         self._check_queues(start)
         try:
-            answer = self._session.advance(self._request(start, limits))
+            answer = self._advance(start, limits)
         except LOST as error:
             if start.is_opening or self._options.fail_on_data_loss or not reopen:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
             start = OPENING
-            answer = self._session.advance(self._request(start, limits))
+            answer = self._advance(start, limits)
         self._keep(
             copied(
                 OutstandingLease,
@@ -241,6 +247,11 @@ class SessionDriver:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _advance(self, start: Offset, limits: ReadLimits) -> pb.AdvanceResponse:
+        if start.is_opening and self._options.exchange:
+            self._subscribe()
+        return self._session.advance(self._request(start, limits))
 
     def _request(self, start: Offset, limits: ReadLimits) -> pb.AdvanceRequest:
         begin = self._options.start_from

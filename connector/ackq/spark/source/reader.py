@@ -96,17 +96,13 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UnsupportedError: The query tracks its progress asynchronously (K11).
-            AckqError: As `Edges.advance` and, in the first call of a query, `subscribe`.
+            AckqError: As `Edges.advance` and, where a session is opened, `subscribe`.
         """
         return self._advance(self._offsets(start), limit).to_dict(self._endpoints)
 
     def _advance(self, begin: Offsets, limit: ReadLimit) -> Offsets:
         """`latestOffset` from a place, which also has edges that the query no longer names."""
         self._proof.check(begin)
-        if self._options.exchange:
-            for broker in self._options.edges:
-                if begin.at(broker.endpoint).is_opening:
-                    self._subscribe(self._options, broker)
         end = self._sessions().advance(begin, self._read_limits(limit))
         self._proof.answered(begin, end)
         return end
@@ -190,7 +186,7 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _sessions(self) -> Edges:
         if self._edges is None:
-            self._edges = Edges(self._options, self._connect, self._find)
+            self._edges = Edges(self._options, self._connect, self._find, self._subscribe)
         return self._edges
 
     def _read_limits(self, limit: ReadLimit) -> ReadLimits:

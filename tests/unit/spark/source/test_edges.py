@@ -1,5 +1,7 @@
 """A query of several edges: what each is asked, when one is away, added, renamed or removed."""
 
+from functools import partial
+
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -85,7 +87,8 @@ def make(world):
 
     def make_reader(endpoint="a:1,b:1", kind=AckqStreamReader, **given):
         wanted = {"endpoint": endpoint, "queue": "q", "maxMessagesPerTrigger": "5", **given}
-        reader = kind(options.source(wanted), SCHEMA, world.connect, world.find)
+        parsed = options.source({name: text for name, text in wanted.items() if text is not None})
+        reader = kind(parsed, SCHEMA, world.connect, world.find)
         made.append(reader)
         return reader
 
@@ -120,6 +123,19 @@ def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     assert (lease.start_tag, lease.horizon) == (20, 0)
     assert "warning" not in reader.reportLatestOffset()
     assert {each.retry_ms for each in world.made} == {0}
+
+
+def test_a_subscription_skips_an_edge_that_is_away(make, world):
+    """S10, S12: the queue is made at each edge before that opens, also later."""
+
+    def subscribe(_options, broker):
+        if broker.endpoint == "b:1":
+            raise BrokerUnavailableError("No broker answers.")
+
+    given = {"exchange": "e", "subscription": "q", "queue": None, "onEdgeAway": "skip"}
+    reader = make(kind=partial(AckqStreamReader, subscribe=subscribe), **given)
+    world.answer(a=0)
+    assert reader.latestOffset({"v": 1}, MAX) == at(a=0)
 
 
 def test_available_now_is_bounded_at_each_edge(make, world):

@@ -10,6 +10,7 @@ from ackq.client import holder
 from ackq.info import SessionInfo
 from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
 from ackq.spark.source.fetch import LeaseRange
+from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
 from ackq.wire.fetch_key import fetch_key
 from tests.unit.spark.source.conftest import START, advanced, at, attached
@@ -216,6 +217,17 @@ def test_a_batch_without_rows_of_a_lost_session(make, fails):
     else:
         reader.commit(at(10))
         assert polled(reader, at(10)) == [at(0, "i2")]
+
+
+def test_a_subscription_is_made_before_each_opening(make, session):
+    """S10: also before that of a session which the broker has lost, with its queues."""
+    made = partial(AckqStreamReader, subscribe=lambda *_: session.asked.append("subscribed"))
+    given = {"exchange": "e", "subscription": "q", "queue": None, "failOnDataLoss": "false"}
+    gone = errors.SessionNotFoundError("Session 's' is gone.")
+    answers = advanced(0), advanced(0), gone, advanced(0, incarnation="i2")
+    assert polled(make(*answers, kind=made, **given), START, at(0), at(0))[-1] == at(0, "i2")
+    asked = [each if each == "subscribed" else each.incarnation for each in session.asked]
+    assert asked == ["subscribed", "", "i1", "i1", "subscribed", ""]
 
 
 def test_a_session_that_is_opened_again_is_not_rewound(make, session):
