@@ -3,7 +3,7 @@
 Invariant: every message that was read is in exactly one of the two, once, however often the job is
 stopped and started again with the same checkpoint: the bad rows of a batch are settled first, then
 its good rows are written under the batch's id (K12), so a replay repeats both and changes nothing
-(S6, K8). A batch that was begun with other checks or fields is refused (`kit.decisions`).
+(S6, K8). A batch that was written with other checks or fields is refused (`kit.decisions`).
 
     python jobs/enrich_queue.py
     python jobs/enrich_queue.py --endpoint HOST:PORT --queue Q --target T --checkpoint PATH ...
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from ackq.client import Admin, Broker
-from ackq.spark import settle, txn_options
+from ackq.spark import settle
 from kit import (
     JobError,
     arguments,
@@ -81,6 +81,8 @@ class Plan:
                 "--require": sorted({*self.required}),
                 "--add": added,
             },
+            self.broker,
+            "enrich",
         )
 
 
@@ -270,13 +272,12 @@ def sorter(plan: Plan, done: SortCounts, decided: Decisions) -> Callable[[DataFr
     """The function of each batch: rejects bad messages, writes good ones, counts both."""
 
     def sort(rows: DataFrame, batch_id: int) -> None:
-        decided.hold(rows.sparkSession, batch_id)
+        once = decided.hold(rows, batch_id)
         rows.persist()
         try:
             good, bad = rows.filter("problem IS NULL"), rows.filter("problem IS NOT NULL")
             explained = bad.selectExpr("delivery_tag", "problem AS reason")
             settle(explained, "rejected", **plan.broker.options())
-            once = txn_options(rows, batch_id, "enrich")
             enriched(good, plan).write.format("ackq").mode("append").options(
                 **plan.broker.options(), queue=plan.target, **once
             ).save()

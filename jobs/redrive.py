@@ -3,8 +3,8 @@ r"""Redrives dead letters to the queues that they came from, unchanged or repair
 Invariant: a dead letter is in the dead-letter queue or in its old one, never in both or neither:
 unchanged, the broker moves it in one record (Q6); repaired, it is a new message, written once under
 its batch's id (K12), and the dead letter is accepted with the checkpoint. Messages that the repair
-leaves out are released first and stay in the dead-letter queue (S6). A batch that was begun with
-another repair is refused (`kit.decisions`).
+leaves out are released first and stay in the dead-letter queue (S6). A batch that was written
+with another repair is refused (`kit.decisions`).
 
     python jobs/redrive.py
     python jobs/redrive.py --endpoint HOST:PORT --queue DEAD
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import enrich_queue
 from ackq.client import Admin, Broker
-from ackq.spark import settle, txn_options
+from ackq.spark import settle
 from kit import arguments, connection, flights, queries, reconciliation, say, workspace
 from kit.decisions import Decisions
 from kit.session import spark_session
@@ -199,7 +199,8 @@ def run(spark: SparkSession, args: argparse.Namespace) -> tuple[queries.Streamed
     """Repairs the messages of the dead-letter queue, until the trigger ends."""
     letters = queries.read_queue(spark, args.broker, args.queue, dict(args.option))
     done = RepairCounts()
-    decided = Decisions(args.checkpoint, {"--repair": args.repair, "--to": args.to or ""})
+    values = {"--repair": args.repair, "--to": args.to or ""}
+    decided = Decisions(args.checkpoint, values, args.broker, "redrive")
     writer = repaired(letters, args).writeStream.foreachBatch(mover(args.broker, done, decided))
     return queries.run(writer, args.checkpoint, args.trigger), done
 
@@ -210,12 +211,11 @@ def mover(
     """The function of each batch: releases messages that are left, writes repaired ones, counts."""
 
     def bring_back(rows: DataFrame, batch_id: int) -> None:
-        decided.hold(rows.sparkSession, batch_id)
+        once = decided.hold(rows, batch_id)
         rows.persist()
         try:
             left = rows.filter("body IS NULL OR queue IS NULL")
             settle(left, "released", **broker.options())
-            once = txn_options(rows, batch_id, "redrive")
             whole = rows.filter("body IS NOT NULL AND queue IS NOT NULL").drop("delivery_tag")
             whole.write.format("ackq").mode("append").options(**broker.options(), **once).save()
             count = rows.agg(F.count("*"), F.count(F.when(F.expr("body || queue IS NOT NULL"), 1)))

@@ -167,7 +167,8 @@ def test_other_arguments_do_not_run_a_batch_again(
 ):
     """S6, K12: a job that died before the checkpoint, started again with another repair or check.
 
-    It would settle the message that was written, and write the one that was settled.
+    It would settle the message that was written, and write the one that was settled. A batch that
+    failed before it wrote anything takes other arguments.
     """
     checkpoint = tmp_path / "checkpoint"
     with ackq_broker.embedded() as broker, Admin(broker.endpoint) as admin:
@@ -185,16 +186,21 @@ def test_other_arguments_do_not_run_a_batch_again(
                 *("--json-schema", "A INT, B INT", "--require"),
             ),
         }[job]
-        one, other = {
-            "redrive": [f"CASE WHEN body = '{each}' THEN body END" for each in "AB"],
-            "enrich": ["A", "B"],
+        one, other, *wrong = {
+            "redrive": [
+                *(f"CASE WHEN body = '{each}' THEN body END" for each in "AB"),
+                "CAST(body AS INT)",
+            ],
+            "enrich": ["A", "B", "A", "--add", "twice=2 * C"],
         }[job]
+        assert run_next(*lines, *wrong)[0] == 1
         next_line(*lines, one)
         last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
         (checkpoint / "commits" / str(last)).unlink()
         status, _, error = run_next(*lines, other)
         assert status == 1, error
-        assert error.startswith(f"error: Micro-batch {last} was begun with other arguments"), error
+        begins = f"error: Micro-batch {last} was written with other arguments"
+        assert error.startswith(begins), error
         assert f"{lines[-1]} was {json.dumps(one if job == 'redrive' else [one])}." in error
         next_line(*lines, one)
         assert admin.queue("out").published == 1

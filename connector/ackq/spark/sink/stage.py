@@ -61,6 +61,11 @@ def target(options: SinkOptions) -> str:
     return fixed if options.routing_key is None else f"{fixed}/{options.routing_key}"
 
 
+def transaction(options: SinkOptions) -> str:
+    """Name of the writer of a batch write with a `txnAppId` (K12)."""
+    return f"txn/{quote(options.txn_app_id or '', safe='')}/{target(options)}"
+
+
 def stage(
     options: SinkOptions, batch: WriterBatch, label: str, parts: Iterator[RoutedBatch]
 ) -> dict[str, Stage]:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
@@ -21,7 +20,7 @@ from ackq.spark.options.options import SinkOptions
 from ackq.spark.options.values import Guarantee
 from ackq.spark.sink import advice
 from ackq.spark.sink.rows import RowMapping
-from ackq.spark.sink.stage import WriterBatch, abort, commit, publish, stage, target
+from ackq.spark.sink.stage import WriterBatch, abort, commit, publish, stage, transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +99,7 @@ class AckqBatchWriter(DataSourceArrowWriter):
             self._single = True
         else:
             self._single = False
-            self._writer = f"txn/{quote(options.txn_app_id, safe='')}/{target(options)}"
+            self._writer = transaction(options)
             self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
