@@ -82,10 +82,9 @@ def own_broker(work: Workspace) -> Iterator[tuple[Broker, Admin]]:
 
 
 def cause(message: str) -> str:
-    """The cause in a message of Spark: its last error of ackq or a job, else its first lines."""
-    found: list[str] = re.findall(
-        r"^(?:\S*\s)?(?:ackq\.errors\.\w+|kit\.JobError): .*$", message, re.MULTILINE
-    )
-    if found:
-        return found[-1].split(": ", 1)[1]
+    """The cause in a message: its last error of ackq or a job, else of Spark, else its start."""
+    for kind in (r"ackq\.errors\.\w+|kit\.JobError", r"pyspark\.errors\.[\w.]+"):
+        found: list[str] = re.findall(rf"^(?:\S*\s)?(?:{kind}): .*$", message, re.MULTILINE)
+        if found:
+            return found[-1].split(": ", 1)[1]
     return "\n".join(message.strip().splitlines()[:5])

@@ -189,11 +189,14 @@ def test_other_arguments_do_not_run_a_batch_again(
         one, other, *wrong = {
             "redrive": [
                 *(f"CASE WHEN body = '{each}' THEN body END" for each in "AB"),
-                "CAST(body AS INT)",
+                "string(int(body))",
             ],
             "enrich": ["A", "B", "A", "--add", "twice=2 * C"],
         }[job]
-        assert run_next(*lines, *wrong)[0] == 1
+        status, _, error = run_next(*lines, *wrong)
+        cause = {"redrive": "[CAST_INVALID_INPUT", "enrich": "[UNRESOLVED_COLUMN"}[job]
+        assert status == 1
+        assert f"error: {cause}" in error
         next_line(*lines, one)
         last = max(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
         (checkpoint / "commits" / str(last)).unlink()

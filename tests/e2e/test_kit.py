@@ -213,7 +213,7 @@ def test_a_job_goes_on_when_nobody_reads_its_output(start: Callable[..., subproc
     assert job.stderr.read() == ""
 
 
-def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
+def test_the_cause_of_a_failed_query_is_the_last_error_with_a_name():
     message = (
         "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n"
         "  File x\nackq.errors.BrokerUnavailableError: No broker at h:1.\n"
@@ -221,6 +221,8 @@ def test_the_cause_of_a_failed_query_is_the_last_ackq_error():
         "SQLSTATE: XXKST"
     )
     assert workspace.cause(message) == "There is no queue 'q': declare it."
+    of_spark = "[FAILED]\npyspark.errors.exceptions.captured.AnalysisException: [A] b\nat c"
+    assert workspace.cause(of_spark) == "[A] b"
     assert workspace.cause("one\ntwo\n3\n4\n5\n6") == "one\ntwo\n3\n4\n5"
 
 
