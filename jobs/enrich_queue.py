@@ -324,12 +324,14 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
 
 def enriched(good: DataFrame, plan: Plan) -> DataFrame:
     """Good rows as messages: the fields of their body, and the added ones."""
-    names = [f"json.`{name}`" for name in fields(plan.schema)]
-    rows = good.select("message_id", *names)
+    names = fields(plan.schema)
+    # Of two columns of one name, in any case, neither could be named.
+    own = "_message_id" if "message_id" in map(str.lower, names) else "message_id"
+    rows = good.select(F.col("message_id").alias(own), *(f"json.`{name}`" for name in names))
     for name, expression in plan.added.items():
         rows = rows.withColumn(name, F.expr(expression))
-    body = F.to_json(F.struct(*[name for name in rows.columns if name != "message_id"]))
-    return rows.select(body.alias("body"), "message_id")
+    body = F.to_json(F.struct(*[name for name in rows.columns if name != own]))
+    return rows.select(body.alias("body"), F.col(own).alias("message_id"))
 
 
 def fields(ddl: str) -> dict[str, str]:

@@ -71,3 +71,13 @@ def test_what_spark_would_lose_is_kept(rows):
         (None, None, DIGITS),
         (None, None, b"[1]"),
     ]
+
+
+def test_a_field_of_the_name_of_the_message_id(spark):
+    """K8: it is a field like others, and the message keeps its own id."""
+    names = "body BINARY, message_id STRING, delivery_tag BIGINT"
+    rows = spark.createDataFrame([(b'{"message_id":"field"}', "own", 1)], names)
+    given = {"added": {"twice": "message_id || message_id"}}
+    plan = enrich_queue.Plan("h:1", "in", "out", "message_id STRING", **given)
+    (row,) = enrich_queue.enriched(enrich_queue.judged(rows, plan), plan).collect()
+    assert row == ('{"message_id":"field","twice":"fieldfield"}', "own")
