@@ -3,6 +3,8 @@
 Invariant: Spark's `from_json` loses nothing of a body without a flaw. By itself it ignores text
 after the first document, keeps the last value of a duplicate key, and replaces bytes that are not
 UTF-8 and halves of surrogate pairs by other characters. The parser of this module refuses these.
+Spark also rounds to the scale of a DECIMAL, which here does not fit. It remains that a DOUBLE has
+17 digits, a DATE no time of day and a TIMESTAMP microseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DecimalType, StringType, StructType
 
 # Additional field of a parsed body; null if all other fields fit.
 UNFIT: Final = "_unfit"
@@ -48,12 +50,26 @@ def flaw(body: Column) -> Column:
 
 
 def parsed(body: Column, ddl: str) -> Column:
-    """The fields of a body without a flaw, and `UNFIT`; a field that does not fit is null."""
-    return F.from_json(
-        body.cast("string"),
-        f"{ddl}, {UNFIT} STRING",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT},
-    )
+    """The fields of a body without a flaw, and `UNFIT`; a field that does not fit is null.
+
+    A number does not fit if it has more digits than its DECIMAL.
+    """
+    text, wanted, exact = body.cast("string"), StructType.fromDDL(ddl), StructType()
+    unfit = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT}
+    found = F.from_json(text, f"{ddl}, {UNFIT} STRING", unfit)
+    for each in wanted:
+        if isinstance(kind := each.dataType, DecimalType):
+            exact.add(each.name, DecimalType(38, 38 - kind.precision + kind.scale))
+    if not exact.names:
+        return found
+    whole = F.from_json(text, exact)
+    fits = {name: whole[name] == found[name] for name in exact.names}
+    parts = [F.when(fits.get(name, F.lit(True)), found[name]).alias(name) for name in wanted.names]
+    rounded = F.lit(False)
+    for each_fits in fits.values():
+        rounded |= F.coalesce(~each_fits, F.lit(False))
+    told = F.when(rounded, text).otherwise(found[UNFIT])
+    return F.when(found.isNotNull(), F.struct(*parts, told.alias(UNFIT)))
 
 
 def explainer() -> Callable[[bytes], str | None]:

@@ -81,3 +81,16 @@ def test_a_field_of_the_name_of_the_message_id(spark):
     plan = enrich_queue.Plan("h:1", "in", "out", "message_id STRING", **given)
     (row,) = enrich_queue.enriched(enrich_queue.judged(rows, plan), plan).collect()
     assert row == ('{"message_id":"field","twice":"fieldfield"}', "own")
+
+
+def test_a_number_is_not_rounded(spark):
+    """K8: one with more digits than its DECIMAL has does not fit; Spark would store another one."""
+    bodies = [b'{"a":1.23,"b":12345678901234567.89}', b'{"a":1.230}', b'{"b":1.239}', b'{"a":"1"}']
+    names = "body BINARY, message_id STRING, routing_key STRING, published_at TIMESTAMP"
+    rows = spark.createDataFrame([(body, None, None, None) for body in bodies], names)
+    ddl = "a DECIMAL(5, 2), b DECIMAL(20, 2)"
+    found = queue_to_delta.parse_json(rows, ddl).collect()
+    assert [row.unparsed and bytes(row.unparsed) for row in found] == [None, None, bodies[2], None]
+    plan = enrich_queue.Plan("h:1", "in", "out", ddl)
+    (bad,) = enrich_queue.judged(rows, plan).where("problem IS NOT NULL").collect()
+    assert (bytes(bad.body), bad.problem) == (bodies[2], "field 'b' is 1.239, not decimal(20,2)")
