@@ -15,139 +15,128 @@ DISK = (
         "group_not_synced",
         "P4",
         "a group counts as on the disk without fdatasync of its segment",
-        (Line(log.Log.sync, "self._disk.sync_data(self._fd)", "pass"),),
+        Line(log.Log.sync, "self._disk.sync_data(self._fd)", "pass"),
     ),
     Bug(
         "failed_sync_ignored",
         "P8",
         "an error of fdatasync is taken for success",
-        (
-            Line(
-                log.Log.sync,
-                "    self._disk.sync_data(self._fd)",
-                "    try:\n        self._disk.sync_data(self._fd)\n"
-                "    except OSError:\n        pass",
-            ),
+        Line(
+            log.Log.sync,
+            "    self._disk.sync_data(self._fd)",
+            "    try:\n        self._disk.sync_data(self._fd)\n    except OSError:\n        pass",
         ),
     ),
     Bug(
         "short_write_not_continued",
         "Q7",
         "what a short write left out is not written",
-        (Line(Disk.write, "        offset += written\n", "        break\n"),),
+        Line(Disk.write, "        offset += written\n", "        break\n"),
     ),
     Bug(
         "reported_before_sync",
         "I1",
         "the group commit reports its records before it syncs them",
-        (
-            Line(
-                GroupCommit._write,
-                "    self._log.sync()",
-                "    self.synced = self._log._unsynced.sequence\n"
-                "        self._on_synced(self.synced)\n"
-                "        self._log.sync()",
-            ),
+        Line(
+            GroupCommit._write,
+            "    self._log.sync()",
+            "    self.synced = self._log._unsynced.sequence\n"
+            "        self._on_synced(self.synced)\n"
+            "        self._log.sync()",
         ),
     ),
     Bug(
         "lone_unit_overtakes",
         "I2",
         "a lone unit is written before units that wait in the queue",
-        (Line(GroupCommit._quick, "        and not self._items\n", ""),),
+        Line(GroupCommit._quick, "        and not self._items\n", ""),
     ),
     Bug(
         "segment_without_name",
         "Q7",
         "the directory is not synced when a segment gets its name",
-        (Line(log.create_segment, "disk.sync_directory(directory)", "pass"),),
+        Line(log.create_segment, "disk.sync_directory(directory)", "pass"),
     ),
     Bug(
         "segment_header_not_synced",
         "Q7",
         "a segment gets its name before its header is on the disk",
-        (Line(log.create_segment, "disk.sync_file(fd)", "pass"),),
+        Line(log.create_segment, "disk.sync_file(fd)", "pass"),
     ),
     Bug(
         "segment_cut_before_the_next",
         "Q7",
         "a full segment is cut to its length before the next one has its name",
-        (
-            Line(
-                log.Log._start_segment,
-                "    header, fd = create_segment(",
-                "    self._disk.truncate(self._fd, self.position.offset)\n"
-                "    header, fd = create_segment(",
-            ),
+        Line(
+            log.Log._start_segment,
+            "    header, fd = create_segment(",
+            "    self._disk.truncate(self._fd, self.position.offset)\n"
+            "    header, fd = create_segment(",
         ),
     ),
     Bug(
         "log_cut_before_format",
         "Q7",
         "a clean end cuts the last segment without saying so in FORMAT",
-        (Line(log.Log.close, "self._data.write_format()", "pass"),),
+        Line(log.Log.close, "self._data.write_format()", "pass"),
     ),
     Bug(
         "format_not_synced",
         "Q7",
         "FORMAT gets its name before its bytes are on the disk",
-        (Line(DataDirectory._write_format, "self._disk.sync_file(fd)", "pass"),),
+        Line(DataDirectory._write_format, "self._disk.sync_file(fd)", "pass"),
     ),
     Bug(
         "snapshot_not_synced",
         "I1",
         "a snapshot gets its name before it is on the disk",
-        (Line(snapshots.write, "disk.sync_file(fd)", "pass"),),
+        Line(snapshots.write, "disk.sync_file(fd)", "pass"),
     ),
     Bug(
         "snapshot_name_not_synced",
         "Q7",
         "segments go before the name of the snapshot that covers them is on the disk",
-        (Line(snapshots.publish, "disk.sync_directory(directory)", "pass"),),
+        Line(snapshots.publish, "disk.sync_directory(directory)", "pass"),
     ),
     Bug(
         "segments_go_before_snapshot",
         "Q7",
         "segments are deleted before the snapshot that covers them counts",
-        (
-            Line(
-                Compactor._write,
-                "    snapshots.publish(self._data.path, snapshot, self._disk)",
-                "    self._delete(capture)\n"
-                "        snapshots.publish(self._data.path, snapshot, self._disk)",
-            ),
+        Line(
+            Compactor._write,
+            "    snapshots.publish(self._data.path, snapshot, self._disk)",
+            "    self._delete(capture)\n"
+            "        snapshots.publish(self._data.path, snapshot, self._disk)",
         ),
     ),
     Bug(
         "live_segment_deleted",
         "I4",
         "a snapshot deletes covered segments that still have live blocks",
-        (Line(snapshots.dead_segments, " and number not in live", ""),),
+        Line(snapshots.dead_segments, " and number not in live", ""),
     ),
     Bug(
         "format_before_tail",
         "Q7",
         "recovery says in FORMAT where the log ends before the log is on the disk up to there",
-        (
-            Line(
-                recovery._recover_last,
-                "    fd = _rewrite(",
-                "    if data.formatted:\n"
-                "            _renew_format(data, position, segment_bytes)\n"
-                "        fd = _rewrite(",
-            ),
+        Line(
+            recovery._recover_last,
+            "    fd = _rewrite(",
+            "    if data.formatted:\n"
+            "            _renew_format(data, position, segment_bytes)\n"
+            "        fd = _rewrite(",
         ),
     ),
     Bug(
         "tail_not_synced_again",
         "Q7",
         "recovery serves the last groups without syncing them once more",
-        (Line(recovery._rewrite, "disk.sync_file(fd)", "pass"),),
+        Line(recovery._rewrite, "disk.sync_file(fd)", "pass"),
     ),
     Bug(
         "payload_checksum_ignored",
         "Q7",
         "a record with a wrong checksum passes",
-        (Line(scan._parse_records, "if crc32(payload) != header.record_crc:", "if False:"),),
+        Line(scan._parse_records, "if crc32(payload) != header.record_crc:", "if False:"),
     ),
 )

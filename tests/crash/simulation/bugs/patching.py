@@ -23,10 +23,10 @@ class Line(NamedTuple):
     instead: str
 
 
-class Bug(NamedTuple):
+class Bug:
     """A planted bug.
 
-    Attributes:
+    Args:
         name: Its name on the command line.
         rule: The rule of proto/README.md that it breaks.
         what: The defect, in one line.
@@ -34,11 +34,9 @@ class Bug(NamedTuple):
         links: It is found in worlds with links.
     """
 
-    name: str
-    rule: str
-    what: str
-    lines: tuple[Line, ...]
-    links: bool = False
+    def __init__(self, name, rule, what, *lines, links=False):
+        self.name, self.rule, self.what = name, rule, what
+        self.lines, self.links = lines, links
 
     @contextmanager
     def __call__(self):
