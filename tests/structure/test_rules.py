@@ -353,7 +353,7 @@ def test_number(number):
     pass
 """,
 }
-LONG = '\nLONG = {"tests/long/test_d.py": frozenset(("test_whole", "test_part[b]"))}\n'
+LONG = '\nLONG = {"tests/long/test_d.py": ("test_whole", "test_part[b]")}\n'
 SHORT = ["test_number[0]", "test_part[a]"]
 
 
