@@ -1,5 +1,7 @@
 """The cast of a world: a few queues and clients, chosen by the seed."""
 
+from functools import partial
+
 from ackq.v1 import admin_pb2
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.client import Client
@@ -90,7 +92,7 @@ class Cast:
         self.oracle = Oracle(self._world, self._queues)
 
     def _choose(self):
-        rng, world, oracle = self._rng, self._world, self.oracle
+        rng, world = self._rng, self._world
         routes = [("", "orders", ("orders",)), ("", "plain", ("plain",))]
         if self._fans:
             routes.append(("fan", "any", ("orders", "plain")))
@@ -108,30 +110,22 @@ class Cast:
             routes, ttl_ms = routes[1:2], 0
         # The rows of a batch are the same only if they are persistent (K2).
         transient = 0.0 if "query" in chosen else rng.choice((0.0, 0.2))
+        kind = partial(Publisher, ttl_ms=ttl_ms, transient=transient)
         publishers = [
-            Publisher(
-                world,
-                oracle,
-                f"p{number}",
-                routes,
-                rng.choice((6, 12, 20)),
-                ttl_ms=ttl_ms,
-                transient=transient,
-            )
+            self._add(kind, f"p{number}", routes, rng.choice((6, 12, 20)))
             for number in range(rng.choice((1, 1, 2)))
         ]
         # From a generator of its own, so that the worlds of all other seeds stay as they were.
         if len(publishers) > 1 and world.random("copies").random() < _COPIES:
             publishers[1].copy_of(publishers[0])
-        for client in (*publishers, *self._crowd(routes[:1])):
-            self._add(client)
+        self._add_crowd(routes[:1])
         for kind in chosen:
             getattr(self, f"_add_{kind}")()
-        self._add(Watcher(world, oracle, "watcher"))
+        self._add(Watcher, "watcher")
         if rng.random() < 0.15:
             self._add_importer()
         if extra == "loose":
-            self._add(Consumer(world, oracle, "taker", ["loose"], _OUTCOMES[0], no_ack=True))
+            self._add(Consumer, "taker", ["loose"], _OUTCOMES[0], no_ack=True)
 
     def _choose_long_lived(self):
         """Kinds of clients for a world that lasts longer than faults come; empty for another."""
@@ -148,22 +142,19 @@ class Cast:
         world.seconds *= 10
         return _FOCI[self._focus]
 
-    def _crowd(self, routes):
-        """Some publishers of single messages, from a generator of their own as well."""
-        if self._world.random("crowd").random() >= _CROWDS:
-            return []
-        return [
-            Publisher(
-                self._world, self.oracle, f"s{number}", routes, 16, transient=0.0, singly=True
-            )
-            for number in range(_CROWD)
-        ]
+    def _add_crowd(self, routes):
+        """Adds some publishers of single messages, from a generator of their own as well."""
+        if self._world.random("crowd").random() < _CROWDS:
+            for number in range(_CROWD):
+                self._add(Publisher, f"s{number}", routes, 16, transient=0.0, singly=True)
 
     def _queues_of_stranger(self):
         return [] if self._world.users is None else [QueueRules(OWN)]
 
-    def _add(self, client):
-        self.clients.append(client)
+    def _add(self, kind, name, *args, **options):
+        """Makes and adds a client; returns it."""
+        self.clients.append(kind(self._world, self.oracle, name, *args, **options))
+        return self.clients[-1]
 
     def _add_consumer(self):
         for number in range(self._rng.choice((1, 2))):
@@ -171,7 +162,7 @@ class Cast:
             queues = self._rng.choice((["orders"], ["orders", "plain"], ["plain", "dead"]))
             queues = ["plain"] if self._retaining or self._focus else queues
             kind = _Late if self._focus else Consumer
-            self._add(kind(self._world, self.oracle, f"c{number}", queues, outcomes))
+            self._add(kind, f"c{number}", queues, outcomes)
 
     def _add_query(self):
         rng = self._rng
@@ -179,9 +170,8 @@ class Cast:
         # A sink's content cannot be compared with a batch that has holes: that is at least once.
         timeout_ms = 0 if target or self._rewound else rng.choice((0, 100, 300))
         timeout_ms = {"": timeout_ms, "shared": 300}.get(self._focus, 0)
-        self._query = Query(
-            self._world,
-            self.oracle,
+        self._query = self._add(
+            Query,
             "query",
             "session",
             "plain" if self._focus else rng.choice(("orders", "orders", "plain")),
@@ -200,15 +190,14 @@ class Cast:
             self._query.empty, self._query.limit = 0.5, 1
         elif self._focus == "shared":
             self._query.naps, self._query.limit = 0.4, 5
-        self._add(self._query)
 
     def _add_writer(self):
-        self._add(Writer(self._world, self.oracle, "job", "out", self._rng.choice((2, 4))))
+        self._add(Writer, "job", "out", self._rng.choice((2, 4)))
 
     def _add_transactions(self):
         queues = self._rng.choice((["orders"], ["orders", "plain"]))
         count = self._rng.choice((2, 4, 6))
-        self._add(TransactionalPublisher(self._world, self.oracle, "tx", queues, count))
+        self._add(TransactionalPublisher, "tx", queues, count)
 
     def _add_operator(self):
         tasks = ["purge", "redrive", "redrive", "delete", "release", "drop"]
@@ -231,9 +220,7 @@ class Cast:
         elif self._retaining:
             count += 4
         declared = {each.name: self._declaration(each) for each in self._queues}
-        self._add(
-            Operator(self._world, self.oracle, "op", some, names, count, declared, self._query)
-        )
+        self._add(Operator, "op", some, names, count, declared, self._query)
 
     def _add_importer(self):
         make = admin_pb2.DeclareQueueRequest
@@ -247,10 +234,10 @@ class Cast:
         ]
         exchange = admin_pb2.DeclareExchangeRequest(exchange="in", type=_FANOUT, durable=True)
         bindings = [admin_pb2.BindRequest(exchange="in", queue="imported", binding_key="")]
-        self._add(Importer(self._world, self.oracle, "importer", queues, exchange, bindings))
+        self._add(Importer, "importer", queues, exchange, bindings)
 
     def _add_stranger(self):
-        self._add(Stranger(self._world, self.oracle, "stranger", self.clients))
+        self._add(Stranger, "stranger", self.clients)
 
     def keep(self, names):
         """Keeps only the clients with these names."""

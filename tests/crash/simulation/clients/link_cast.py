@@ -110,41 +110,23 @@ class LinkCast(Cast):
         window = rng.choice((1, 2, 5, 12))
         if stands_still(world):
             window = 30
-        self.runner = Runner(
-            world, oracle, "runner", self.elsewhere, self.books, link_rules, window
-        )
-        publisher = ForeignPublisher(
-            world,
-            oracle,
-            "there",
-            self.elsewhere,
-            self.books,
-            rng.choice((10, 20, 40)),
-            names=rng.choice((1, 2, 4)) if self._kind == "alike" else 0,
-            ids=self._kind == "ids",
-        )
-        self._add(publisher)
-        self._add(self.runner)
+        there = self.elsewhere, self.books
+        count = rng.choice((10, 20, 40))
+        names = rng.choice((1, 2, 4)) if self._kind == "alike" else 0
+        ids = self._kind == "ids"
+        publisher = self._add(ForeignPublisher, "there", *there, count, names=names, ids=ids)
+        self.runner = self._add(Runner, "runner", *there, link_rules, window)
         if rng.random() < 0.8:
-            self._add(Weather(world, oracle, "weather", self.elsewhere, deaths=self._deaths))
+            self._add(Weather, "weather", self.elsewhere, deaths=self._deaths)
         if stands_still(world):
-            hoarder = Hoarder(world, oracle, "hoarder", [INBOX], {"accepted": 1})
-            self.standstill = Standstill(
-                world, oracle, "standstill", publisher, self.runner, hoarder
-            )
-            self._add(hoarder)
-            self._add(self.standstill)
+            hoarder = self._add(Hoarder, "hoarder", [INBOX], {"accepted": 1})
+            self.standstill = self._add(Standstill, "standstill", publisher, self.runner, hoarder)
         if rng.random() < 0.4:
-            self._add(Lightning(world, oracle, "lightning", self.books))
+            self._add(Lightning, "lightning", self.books)
         if self._removes or rng.random() < 0.3:
-            self._add(
-                LinkOperator(
-                    world, oracle, "link operator", self.books, self.runner, removes=self._removes
-                )
-            )
-        self.watcher = LinkWatcher(world, oracle, "link watcher", self.books)
-        self._add(self.watcher)
-        self._add(Watcher(world, oracle, "watcher"))
+            self._add(LinkOperator, "link operator", self.books, self.runner, removes=self._removes)
+        self.watcher = self._add(LinkWatcher, "link watcher", self.books)
+        self._add(Watcher, "watcher")
         self._add_readers()
 
     def _key_rule(self):
@@ -153,24 +135,20 @@ class LinkCast(Cast):
         return "auto" if self._kind == "ids" else self._rng.choice(("auto", "fingerprint"))
 
     def _add_readers(self):
-        rng, world, oracle = self._rng, self._world, self.oracle
+        rng = self._rng
         for number in range(rng.choice((1, 1, 2))):
             outcomes = rng.choice(_OUTCOMES) if self._strict else _TALLIED
-            self._add(Consumer(world, oracle, f"c{number}", [INBOX], outcomes))
+            self._add(Consumer, f"c{number}", [INBOX], outcomes)
         if self._strict and rng.random() < 0.3:
-            batch = rng.choice((1, 2, 5))
-            self._add(Query(world, oracle, "query", "session", INBOX, "", batch))
+            self._add(Query, "query", "session", INBOX, "", rng.choice((1, 2, 5)))
         if rng.random() < 0.3:
             queue = rng.choice((INBOX, "plain")) if self._strict else "plain"
             routes = [("", queue, (queue,))]
-            self._add(Publisher(world, oracle, "p0", routes, rng.choice((4, 10)), transient=0.0))
+            self._add(Publisher, "p0", routes, rng.choice((4, 10)), transient=0.0)
 
     def _add_stranger(self):
         # A link that an operator has removed has no owner.
-        stranger = Stranger(
-            self._world, self.oracle, "stranger", self.clients, links=not self._removes
-        )
-        self._add(stranger)
+        self._add(Stranger, "stranger", self.clients, links=not self._removes)
 
     # --- the end ---
 

@@ -7,6 +7,7 @@ from ackq.v1 import links_pb2
 from tests.crash.simulation.clients.channel import Consumer
 from tests.crash.simulation.clients.client import Client, Troublemaker
 from tests.crash.simulation.clients.link_process import LinkProcess
+from tests.crash.simulation.clients.operator import Watcher
 from tests.crash.simulation.clients.wire import body_of
 from tests.crash.simulation.network import Cut, Refused
 
@@ -294,19 +295,12 @@ class Standstill(Troublemaker):
         self._hoarder.settles = self._still = False
 
 
-class LinkWatcher(Client):
+class LinkWatcher(Watcher):
     """Asks for the link's figures repeatedly: what an answer reports is on disk (I1, L10)."""
 
     def __init__(self, world, oracle, name, books):
         super().__init__(world, oracle, name)
         self._books = books
-
-    async def work(self):
-        self.finished = True
-        while True:
-            await self.pause(self.pace_s)
-            with suppress(Cut):
-                await self.look()
 
     async def look(self):
         """Asks once for the links' figures, checks and returns them."""

@@ -20,9 +20,10 @@ class Watcher(Client):
         while True:
             await self.pause(self.pace_s)
             with suppress(Cut):
-                await self._look()
+                await self.look()
 
-    async def _look(self):
+    async def look(self):
+        """Asks once."""
         if self.sometimes(0.5):
             info = await self.call("ServerInfo", admin_pb2.ServerInfoRequest())
         else:
@@ -70,33 +71,32 @@ class Operator(Client):
         queue = self.rng.choice(self._queues)
         if self._query is not None and self._query.retain_ms:
             await self._wait(lambda info: info.retained_batches > 1)
-        operation = self.oracle.everywhere("purge", queue, queue)
         if self._query is not None and self._query.queue == queue:
             self._query.may_be_purged = True
         self._purges = True
+        request = admin_pb2.PurgeQueueRequest(queue=queue)
+        operation, _ = await self._everywhere("purge", queue, queue, "PurgeQueue", request)
+        if self._query is not None and self._query.queue == queue:
+            self._query.purged.append(operation.call)
+        self._purges = False
+
+    async def _everywhere(self, kind, queue, what, method, request):
+        """An operation on a whole queue, and the answer to its call; a refusal had no effect."""
+        operation = self.oracle.everywhere(kind, queue, what)
         try:
-            await self.call("PurgeQueue", admin_pb2.PurgeQueueRequest(queue=queue))
+            answer = await self.call(method, request)
         except Refused:
             self.oracle.nothing(queue, operation)
             raise
         operation.done(self.oracle.now())
-        if self._query is not None and self._query.queue == queue:
-            self._query.purged.append(operation.call)
-        self._purges = False
+        return operation, answer
 
     async def _redrive(self):
         request = admin_pb2.RedriveRequest(queue="dead")
         if self.sometimes(0.5):
             request.max_messages = self.rng.choice((1, 3))
-        operation = self.oracle.everywhere("redrive", "dead", False)
-        try:
-            answer = await self.call("Redrive", request)
-        except Refused:
-            self.oracle.nothing("dead", operation)
-            raise
-        if not answer.left and not answer.more:
-            operation.what = True
-        operation.done(self.oracle.now())
+        operation, answer = await self._everywhere("redrive", "dead", False, "Redrive", request)
+        operation.what = not answer.left and not answer.more
 
     async def _delete(self):
         """Deletes a queue by force and declares it again: another queue of the same name (Q1)."""
@@ -190,13 +190,8 @@ class Operator(Client):
 
     async def _rewound(self, request, what):
         """The number of messages that a rewind made ready."""
-        operation = self.oracle.everywhere("rewind", self._query.queue, what)
-        try:
-            answer = await self.call("RewindSession", request)
-        except Refused:
-            self.oracle.nothing(self._query.queue, operation)
-            raise
-        operation.done(self.oracle.now())
+        queue = self._query.queue
+        _, answer = await self._everywhere("rewind", queue, what, "RewindSession", request)
         return answer.messages
 
     async def _settle_lease(self, query, info, tags):
