@@ -34,11 +34,11 @@ def test_every_bug_can_be_planted():
     of_links = sum(bug.links for bug in BUGS.values())
     assert len(BUGS) - of_links >= LEAST
     assert of_links >= LEAST_OF_LINKS
-    for bug in BUGS.values():
+    for name, bug in BUGS.items():
         codes = [line.function.__code__ for line in bug.lines]
         with bug():
             for line, code in zip(bug.lines, codes, strict=True):
-                assert line.function.__code__ is not code, bug.name
+                assert line.function.__code__ is not code, name
         assert [line.function.__code__ for line in bug.lines] == codes
         assert bug.what
 

@@ -56,7 +56,7 @@ def test_planted_bugs_are_those_of_the_simulation():
     assert [row["bug"] for row in page.rows("planted_bugs")] == list(BUGS)
     assert {bug.rule for bug in BUGS.values()} <= set(rules.defined())
     for row in page.rows("planted_bugs"):
-        assert BUGS[row["bug"]] in getattr(bugs, row["area"].upper()), row
+        assert row["bug"] in getattr(bugs, row["area"].upper()), row
         assert len(row["each"].split()) == len(row["first_seeds"].split()), row
         assert all(re.fullmatch(r"\d+|-", each) for each in row["each"].split()), row
 
@@ -75,5 +75,5 @@ def test_the_page_has_every_row():
     lines = page.page().splitlines()
     tables = [line for line in lines if line.startswith("| ")]
     assert len(tables) == sum(len(page.rows(name)) + 2 for name in page.COLUMNS)
-    for bug in BUGS.values():
-        assert any(f"| {bug.name} |" in line and bug.what in line for line in lines), bug.name
+    for name, bug in BUGS.items():
+        assert any(f"| {name} |" in line and bug.what in line for line in lines), name

@@ -8,6 +8,6 @@ from tests.crash.simulation.bugs.owners import OWNERS
 from tests.crash.simulation.bugs.patching import Bug
 from tests.crash.simulation.bugs.rules import RULES
 
-_ALL = (*DISK, *ANSWERS, *RULES, *OWNERS, *CLIENTS, *LINKS)
-BUGS: dict[str, Bug] = {bug.name: bug for bug in _ALL}
-assert len(BUGS) == len(_ALL), "names are unique"
+_ALL = (DISK, ANSWERS, RULES, OWNERS, CLIENTS, LINKS)
+BUGS: dict[str, Bug] = {name: bug for bugs in _ALL for name, bug in bugs.items()}
+assert len(BUGS) == sum(map(len, _ALL)), "names are unique"

@@ -12,63 +12,49 @@ from ackq_broker.service.publishing.transaction_mode import TransactionModeStrea
 from ackq_broker.service.sessions.service import SessionsService
 from tests.crash.simulation.bugs.patching import Bug, Line
 
-ANSWERS = (
-    Bug(
-        "confirm_before_sync",
-        "P4",
-        "a persistent publish is confirmed when it is decided",
+ANSWERS = {
+    "confirm_before_sync": Bug(
+        "P4: a persistent publish is confirmed when it is decided",
         Line(
             ConfirmModeStream._publish_part,
             "_Answer(reply.nacks, frames, reply.confirmed), sequence)",
             "_Answer(reply.nacks, frames, reply.confirmed), 0)",
         ),
     ),
-    Bug(
-        "number_of_another_publisher",
-        "P10",
-        "rows of several publishers in one block are recorded under the number of one of them",
+    "number_of_another_publisher": Bug(
+        "P10: rows of several publishers in one block are recorded under the number of one of them",
         Line(
             Together._placed,
             "tuple(header.data.first_number for header in headers)",
             "(max(header.data.first_number for header in headers),) * len(headers)",
         ),
     ),
-    Bug(
-        "settlement_before_sync",
-        "C15",
-        "a settlement is answered when it is decided",
+    "settlement_before_sync": Bug(
+        "C15: a settlement is answered when it is decided",
         Line(
             BrokerChannel._answer,
             "self.stream.answer(header, self._engine.core.sequence)",
             "self.stream.answer(header, 0)",
         ),
     ),
-    Bug(
-        "delivery_before_sync",
-        "I1",
-        "a message is sent before its delivery is on the disk",
+    "delivery_before_sync": Bug(
+        "I1: a message is sent before its delivery is on the disk",
         Line(ConsumeStream.deliver, "self._put(delivery, sequence)", "self._put(delivery, 0)"),
     ),
-    Bug(
-        "transaction_before_sync",
-        "P13",
-        "the commit of a transaction is answered when it is decided",
+    "transaction_before_sync": Bug(
+        "P13: the commit of a transaction is answered when it is decided",
         Line(TransactionModeStream._end, "self._engine.core.sequence", "0"),
     ),
-    Bug(
-        "batch_before_sync",
-        "K3",
-        "the commit of a batch is answered when it is decided",
+    "batch_before_sync": Bug(
+        "K3: the commit of a batch is answered when it is decided",
         Line(
             publishing.PublishingService._commit,
             "await self._engine.call(",
             "(lambda command: self._engine.decide(command).reply)(",
         ),
     ),
-    Bug(
-        "stage_before_sync",
-        "K3",
-        "the seal of a stage is answered when it is decided",
+    "stage_before_sync": Bug(
+        "K3: the seal of a stage is answered when it is decided",
         Line(
             StageStream._seal,
             "await self._engine.call(commands.SealStage"
@@ -78,36 +64,28 @@ ANSWERS = (
             "(self._stage_id, seal.rows, seal.payload_bytes))",
         ),
     ),
-    Bug(
-        "declare_before_sync",
-        "Q1",
-        "a declare is answered when it is decided",
+    "declare_before_sync": Bug(
+        "Q1: a declare is answered when it is decided",
         Line(
             AdminService._declare,
             "await self._engine.call(command)",
             "self._engine.decide(command).reply",
         ),
     ),
-    Bug(
-        "lease_before_sync",
-        "S1",
-        "a lease is answered before it is on the disk",
+    "lease_before_sync": Bug(
+        "S1: a lease is answered before it is on the disk",
         Line(SessionsService.advance, "await self._engine.sync_gate.wait(sequence)", "pass"),
     ),
-    Bug(
-        "figures_before_sync",
-        "I1",
-        "figures tell of what is not on the disk",
+    "figures_before_sync": Bug(
+        "I1: figures tell of what is not on the disk",
         Line(Engine.query, "await self.wait_synced()", "pass"),
     ),
-    Bug(
-        "answered_settlement_forgotten",
-        "C15",
-        "a settlement that is asked again after a cut is taken for a new one",
+    "answered_settlement_forgotten": Bug(
+        "C15: a settlement that is asked again after a cut is taken for a new one",
         Line(
             BrokerChannel.settle,
             "self.reply_cache.find_settled(request.number) if may_repeat else 0",
             "0",
         ),
     ),
-)
+}

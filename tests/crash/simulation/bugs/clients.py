@@ -6,31 +6,25 @@ from ackq.client.publishing.transaction_state import TransactionState
 from ackq.client.publishing.unconfirmed import Unconfirmed
 from tests.crash.simulation.bugs.patching import Bug, Line
 
-CLIENTS = (
-    Bug(
-        "answer_forgotten",
-        "P3",
-        "the client forgets the last number of an answer for several publishes",
+CLIENTS = {
+    "answer_forgotten": Bug(
+        "P3: the client forgets the last number of an answer for several publishes",
         Line(
             Unconfirmed.answer,
             "return self._answer(first, last)",
             "return self._answer(first, last - (last > first))",
         ),
     ),
-    Bug(
-        "number_used_twice",
-        "P2",
-        "two frames of a publisher share a number",
+    "number_used_twice": Bug(
+        "P2: two frames of a publisher share a number",
         Line(
             Unconfirmed.add,
             "self.next_number += frame.rows",
             "self.next_number += max(frame.rows - 1, 1)",
         ),
     ),
-    Bug(
-        "answered_sent_again",
-        "P10",
-        "the client sends rows again that were answered while they were queued",
+    "answered_sent_again": Bug(
+        "P10: the client sends rows again that were answered while they were queued",
         Line(Unconfirmed.next_part, "still = frame.open_among(*numbers)", "still = [numbers]"),
         Line(
             Unconfirmed.on_disconnect,
@@ -38,26 +32,20 @@ CLIENTS = (
             "deque(Part(f, Range(f.first, f.last)) for f in self._frames[self._head :])",
         ),
     ),
-    Bug(
-        "answer_of_another_transaction",
-        "P13",
-        "the answer to a rollback counts as that to the next commit",
+    "answer_of_another_transaction": Bug(
+        "P13: the answer to a rollback counts as that to the next commit",
         Line(
             TransactionState.on_transaction,
             "if transaction_id != transaction.transaction_id:",
             "if False:",
         ),
     ),
-    Bug(
-        "settled_on_another_channel",
-        "C17",
-        "the client sends settlements of a channel that has ended to the one after it",
+    "settled_on_another_channel": Bug(
+        "C17: the client sends settlements of a channel that has ended to the one after it",
         Line(ChannelState.on_opened, "if self.ever_opened and not same:", "if False:"),
     ),
-    Bug(
-        "unread_settled",
-        "C3",
-        "a settlement up to a tag takes messages that the application has not taken",
+    "unread_settled": Bug(
+        "C3: a settlement up to a tag takes messages that the application has not taken",
         Line(Unsettled._prepare_drafts, "limit = min(outstanding, default=None)", "limit = None"),
     ),
-)
+}

@@ -10,33 +10,25 @@ from ackq_broker.journal.write.compaction import Compactor
 from ackq_broker.journal.write.group_commit import GroupCommit
 from tests.crash.simulation.bugs.patching import Bug, Line
 
-DISK = (
-    Bug(
-        "group_not_synced",
-        "P4",
-        "a group counts as on the disk without fdatasync of its segment",
+DISK = {
+    "group_not_synced": Bug(
+        "P4: a group counts as on the disk without fdatasync of its segment",
         Line(log.Log.sync, "self._disk.sync_data(self._fd)", "pass"),
     ),
-    Bug(
-        "failed_sync_ignored",
-        "P8",
-        "an error of fdatasync is taken for success",
+    "failed_sync_ignored": Bug(
+        "P8: an error of fdatasync is taken for success",
         Line(
             log.Log.sync,
             "    self._disk.sync_data(self._fd)",
             "    try:\n        self._disk.sync_data(self._fd)\n    except OSError:\n        pass",
         ),
     ),
-    Bug(
-        "short_write_not_continued",
-        "Q7",
-        "what a short write left out is not written",
+    "short_write_not_continued": Bug(
+        "Q7: what a short write left out is not written",
         Line(Disk.write, "        offset += written\n", "        break\n"),
     ),
-    Bug(
-        "reported_before_sync",
-        "I1",
-        "the group commit reports its records before it syncs them",
+    "reported_before_sync": Bug(
+        "I1: the group commit reports its records before it syncs them",
         Line(
             GroupCommit._write,
             "    self._log.sync()",
@@ -45,28 +37,20 @@ DISK = (
             "        self._log.sync()",
         ),
     ),
-    Bug(
-        "lone_unit_overtakes",
-        "I2",
-        "a lone unit is written before units that wait in the queue",
+    "lone_unit_overtakes": Bug(
+        "I2: a lone unit is written before units that wait in the queue",
         Line(GroupCommit._quick, "        and not self._items\n", ""),
     ),
-    Bug(
-        "segment_without_name",
-        "Q7",
-        "the directory is not synced when a segment gets its name",
+    "segment_without_name": Bug(
+        "Q7: the directory is not synced when a segment gets its name",
         Line(log.create_segment, "disk.sync_directory(directory)", "pass"),
     ),
-    Bug(
-        "segment_header_not_synced",
-        "Q7",
-        "a segment gets its name before its header is on the disk",
+    "segment_header_not_synced": Bug(
+        "Q7: a segment gets its name before its header is on the disk",
         Line(log.create_segment, "disk.sync_file(fd)", "pass"),
     ),
-    Bug(
-        "segment_cut_before_the_next",
-        "Q7",
-        "a full segment is cut to its length before the next one has its name",
+    "segment_cut_before_the_next": Bug(
+        "Q7: a full segment is cut to its length before the next one has its name",
         Line(
             log.Log._start_segment,
             "    header, fd = create_segment(",
@@ -74,34 +58,24 @@ DISK = (
             "    header, fd = create_segment(",
         ),
     ),
-    Bug(
-        "log_cut_before_format",
-        "Q7",
-        "a clean end cuts the last segment without saying so in FORMAT",
+    "log_cut_before_format": Bug(
+        "Q7: a clean end cuts the last segment without saying so in FORMAT",
         Line(log.Log.close, "self._data.write_format()", "pass"),
     ),
-    Bug(
-        "format_not_synced",
-        "Q7",
-        "FORMAT gets its name before its bytes are on the disk",
+    "format_not_synced": Bug(
+        "Q7: FORMAT gets its name before its bytes are on the disk",
         Line(DataDirectory._write_format, "self._disk.sync_file(fd)", "pass"),
     ),
-    Bug(
-        "snapshot_not_synced",
-        "I1",
-        "a snapshot gets its name before it is on the disk",
+    "snapshot_not_synced": Bug(
+        "I1: a snapshot gets its name before it is on the disk",
         Line(snapshots.write, "disk.sync_file(fd)", "pass"),
     ),
-    Bug(
-        "snapshot_name_not_synced",
-        "Q7",
-        "segments go before the name of the snapshot that covers them is on the disk",
+    "snapshot_name_not_synced": Bug(
+        "Q7: segments go before the name of the snapshot that covers them is on the disk",
         Line(snapshots.publish, "disk.sync_directory(directory)", "pass"),
     ),
-    Bug(
-        "segments_go_before_snapshot",
-        "Q7",
-        "segments are deleted before the snapshot that covers them counts",
+    "segments_go_before_snapshot": Bug(
+        "Q7: segments are deleted before the snapshot that covers them counts",
         Line(
             Compactor._write,
             "    snapshots.publish(self._data.path, snapshot, self._disk)",
@@ -109,16 +83,12 @@ DISK = (
             "        snapshots.publish(self._data.path, snapshot, self._disk)",
         ),
     ),
-    Bug(
-        "live_segment_deleted",
-        "I4",
-        "a snapshot deletes covered segments that still have live blocks",
+    "live_segment_deleted": Bug(
+        "I4: a snapshot deletes covered segments that still have live blocks",
         Line(snapshots.dead_segments, " and number not in live", ""),
     ),
-    Bug(
-        "format_before_tail",
-        "Q7",
-        "recovery says in FORMAT where the log ends before the log is on the disk up to there",
+    "format_before_tail": Bug(
+        "Q7: recovery says in FORMAT where the log ends before the log is on the disk up to there",
         Line(
             recovery._recover_last,
             "    fd = _rewrite(",
@@ -127,16 +97,12 @@ DISK = (
             "        fd = _rewrite(",
         ),
     ),
-    Bug(
-        "tail_not_synced_again",
-        "Q7",
-        "recovery serves the last groups without syncing them once more",
+    "tail_not_synced_again": Bug(
+        "Q7: recovery serves the last groups without syncing them once more",
         Line(recovery._rewrite, "disk.sync_file(fd)", "pass"),
     ),
-    Bug(
-        "payload_checksum_ignored",
-        "Q7",
-        "a record with a wrong checksum passes",
+    "payload_checksum_ignored": Bug(
+        "Q7: a record with a wrong checksum passes",
         Line(scan._parse_records, "if crc32(payload) != header.record_crc:", "if False:"),
     ),
-)
+}

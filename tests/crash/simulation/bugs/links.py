@@ -12,41 +12,33 @@ from tests.crash.simulation.bugs.patching import Bug, Line
 
 _Bug = partial(Bug, links=True)
 
-LINKS = (
-    _Bug(
-        "stored_before_sync",
-        "L5",
-        "deliveries are answered as stored when that is decided",
+LINKS = {
+    "stored_before_sync": _Bug(
+        "L5: deliveries are answered as stored when that is decided",
         Line(
             EdgeStream._stored,
             "self._responses.put(pb.LinkResponse(stored=answer), sequence)",
             "self._responses.put(pb.LinkResponse(stored=answer), 0)",
         ),
     ),
-    _Bug(
-        "permit_before_sync",
-        "L10",
-        "a permit is sent before its record is synced",
+    "permit_before_sync": _Bug(
+        "L10: a permit is sent before its record is synced",
         Line(
             EdgeStream._permit,
             "self._responses.put(pb.LinkResponse(permits=permits), sequence)",
             "self._responses.put(pb.LinkResponse(permits=permits), 0)",
         ),
     ),
-    _Bug(
-        "held_is_permitted",
-        "L9",
-        "a message that is held here may be acknowledged there",
+    "held_is_permitted": _Bug(
+        "L9: a message that is held here may be acknowledged there",
         Line(
             permits.permit,
             "new = link.waiting if link.ack is LinkAck.STORED else queue.gone(link.waiting)",
             "new = link.waiting",
         ),
     ),
-    _Bug(
-        "held_acknowledged_at_stop",
-        "L9",
-        "a link that stops acknowledges what it holds",
+    "held_acknowledged_at_stop": _Bug(
+        "L9: a link that stops acknowledges what it holds",
         Line(
             Transfer._finish,
             "    with suppress(TimeoutError, AckqError):",
@@ -55,30 +47,24 @@ LINKS = (
             "    with suppress(TimeoutError, AckqError):",
         ),
     ),
-    _Bug(
-        "rejected_is_acknowledged",
-        "L28",
-        "what is rejected here, and is no dead letter here, is acknowledged there",
+    "rejected_is_acknowledged": _Bug(
+        "L28: what is rejected here, and is no dead letter here, is acknowledged there",
         Line(
             Transfer._acknowledge,
             "self._subscription.reject if rejected else self._subscription.settle",
             "self._subscription.settle",
         ),
     ),
-    _Bug(
-        "stored_without_key",
-        "L5",
-        "the record that stores a message does not have its key",
+    "stored_without_key": _Bug(
+        "L5: the record that stores a message does not have its key",
         Line(
             deliveries.store,
             'keys=command.keys[known:][new].astype("<u8").tobytes()',
             "keys=bytes(16 * int(new.sum()))",
         ),
     ),
-    _Bug(
-        "numbers_stored_again",
-        "L5",
-        "deliveries that come again after a cut are stored again",
+    "numbers_stored_again": _Bug(
+        "L5: deliveries that come again after a cut are stored again",
         Line(
             deliveries.store,
             "known = min(link.next_number - command.first_number, command.rows)",
@@ -86,125 +72,95 @@ LINKS = (
         ),
         Line(Link.deliver, "assert first_number == self.next_number", "pass"),
     ),
-    _Bug(
-        "unanswered_not_sent_again",
-        "L20",
-        "a link does not send again after a cut what has no answer",
+    "unanswered_not_sent_again": _Bug(
+        "L20: a link does not send again after a cut what has no answer",
         Line(
             LinkState.on_disconnect,
             "reversed([*self._refused, *unanswered])",
             "reversed(self._refused)",
         ),
     ),
-    _Bug(
-        "refusal_not_kept",
-        "L5",
-        "what follows deliveries that were refused is taken before they come again",
+    "refusal_not_kept": _Bug(
+        "L5: what follows deliveries that were refused is taken before they come again",
         Line(EdgeStream._store, "    self._refusal = refusal\n", "    pass\n"),
     ),
-    _Bug(
-        "entry_matched_twice",
-        "L6",
-        "equal deliveries of a frame take one entry",
+    "entry_matched_twice": _Bug(
+        "L6: equal deliveries of a frame take one entry",
         Line(
             matching._ranked,
             'np.arange(len(ordered)) - np.searchsorted(ordered, ordered, "left")',
             "np.zeros(len(ordered), np.int64)",
         ),
     ),
-    _Bug(
-        "fingerprint_ignored",
-        "L4",
-        "a message with a known id and another content is taken for the one that is here",
+    "fingerprint_ignored": _Bug(
+        "L4: a message with a known id and another content is taken for the one that is here",
         Line(
             matching._table,
             "groups = _numbered(order, breaks | (checks[order][1:] != checks[order][:-1]))",
             "groups = ids",
         ),
     ),
-    _Bug(
-        "permitted_content_matched",
-        "L7",
-        "a content is taken for one whose acknowledgement may have been applied",
+    "permitted_content_matched": _Bug(
+        "L7: a content is taken for one whose acknowledgement may have been applied",
         Line(
             matching._may_take, "unsure = content & permitted[entries]", "unsure = content & False"
         ),
     ),
-    _Bug(
-        "doubt_forgotten_at_cut",
-        "L10",
-        "a cut forgets which messages had a permit",
+    "doubt_forgotten_at_cut": _Bug(
+        "L10: a cut forgets which messages had a permit",
         Line(Link.cut, "self.doubt |= self.permits", "pass"),
     ),
-    _Bug(
-        "doubt_not_in_snapshot",
-        "L10",
-        "a snapshot does not have which messages had a permit before the last cut",
+    "doubt_not_in_snapshot": _Bug(
+        "L10: a snapshot does not have which messages had a permit before the last cut",
         Line(image.link_image, "link.doubt.copy()", "type(link.doubt)()"),
     ),
-    _Bug(
-        "permits_not_in_snapshot",
-        "L10",
-        "a snapshot has what was permitted as what waits for it",
+    "permits_not_in_snapshot": _Bug(
+        "L10: a snapshot has what was permitted as what waits for it",
         Line(image.link_image, '"batches": tuple(link.batches)', '"batches": ()'),
         Line(image.link_image, "link.waiting.copy()", "link.waiting | link.permits"),
     ),
-    _Bug(
-        "content_not_in_snapshot",
-        "L7",
-        "a snapshot does not have which keys are of a content",
+    "content_not_in_snapshot": _Bug(
+        "L7: a snapshot does not have which keys are of a content",
         Line(image.link_image, "link.content.copy()", "type(link.content)()"),
     ),
-    _Bug(
-        "entries_stay_bound",
-        "L6",
-        "a cut leaves entries with the deliveries of the subscription that ended",
+    "entries_stay_bound": _Bug(
+        "L6: a cut leaves entries with the deliveries of the subscription that ended",
         Line(
             Link.cut,
             "self.bound, self.waiting, self.permits = BitMap64(), BitMap64(), BitMap64()",
             "self.waiting, self.permits = BitMap64(), BitMap64()",
         ),
     ),
-    _Bug(
-        "forgotten_at_proof",
-        "L10",
-        "an entry is forgotten when its acknowledgement is proven",
+    "forgotten_at_proof": _Bug(
+        "L10: an entry is forgotten when its acknowledgement is proven",
         Line(
             Link.prove,
             "self.graces[until_us] = self.graces.get(until_us, BitMap64()) | done.positions",
             "self.forget(done.positions)",
         ),
     ),
-    _Bug(
-        "forgotten_by_time",
-        "L10",
-        "what is in doubt is forgotten by time alone",
+    "forgotten_by_time": _Bug(
+        "L10: what is in doubt is forgotten by time alone",
         Line(Link.forget_due, "if not self.fresh_proven:", "if False:"),
     ),
-    _Bug(
-        "epoch_of_link_not_raised",
-        "L1",
-        "another process runs a link in the epoch of the one before",
+    "epoch_of_link_not_raised": _Bug(
+        "L1: another process runs a link in the epoch of the one before",
         Line(
             holder._again,
             "holder, epoch = claim(found, command.holder, now_us)",
             "holder, epoch = claim(found, command.holder, now_us)[0], found.epoch",
         ),
     ),
-    _Bug(
-        "link_not_fenced",
-        "L1",
-        "a process goes on after another one took its link over",
+    "link_not_fenced": _Bug(
+        "L1: a process goes on after another one took its link over",
         Line(holder.find, "if epoch != link.epoch:", "if False:"),
         Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
         Line(EdgeStream._open, "if older is not None:", "if False:"),
     ),
-    _Bug(
-        "older_stream_permits",
-        "L10",
-        "a fenced stream goes on deciding permits, and a proof is a count alone",
+    "older_stream_permits": _Bug(
+        "L10: a fenced stream goes on deciding permits, and a proof is a count alone",
         Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
         Line(EdgeStream._permit, "self._check()", "pass"),
         Line(permits.check_proof, "proven > link.proved and", "False and"),
     ),
-)
+}

@@ -27,15 +27,13 @@ class Bug:
     """A planted bug.
 
     Args:
-        name: Its name on the command line.
-        rule: The rule of proto/README.md that it breaks.
-        what: The defect, in one line.
+        text: The rule of proto/README.md that it breaks, and the defect.
         lines: The lines that are changed.
         links: It is found in worlds with links.
     """
 
-    def __init__(self, name, rule, what, *lines, links=False):
-        self.name, self.rule, self.what = name, rule, what
+    def __init__(self, text, *lines, links=False):
+        self.rule, _, self.what = text.partition(": ")
         self.lines, self.links = lines, links
 
     @contextmanager
