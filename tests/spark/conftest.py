@@ -93,6 +93,11 @@ class Kit:
         with Publisher(self.broker.endpoint) as publisher:
             wait([publisher.publish(body, routing_key=queue) for body in bodies])
 
+    def fill(self, queue, *others):
+        """Declares queues, and publishes the ten messages of `N` to the first."""
+        self.declare(queue, *others)
+        self.publish(queue, *N)
+
     def publish_to(self, exchange, *keys):
         from ackq.client import Publisher
 

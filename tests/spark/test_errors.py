@@ -47,8 +47,7 @@ def test_no_broker(kit, kept, fails):
 
 def test_row_without_body(kit, fails):
     """K4: a null body fails the batch with column and row; no row of it becomes visible."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in").selectExpr("nullif(body, binary('3')) as body")
     text = fails(kit.sink(rows, "cp", queue="out"))
     assert "Column 'body' is null in 1 rows (the first is row 3" in text
@@ -73,8 +72,7 @@ def test_complete_mode(kit, fails):
 
 def test_checkpoint_of_another_queue(kit, kept, fails):
     """S10: a checkpoint whose lease holds another queue's messages is refused with both names."""
-    kit.declare("in", "other")
-    kit.publish("in", *N)
+    kit.fill("in", "other")
 
     def crash(_rows, batch_id):
         if batch_id:
@@ -89,8 +87,7 @@ def test_checkpoint_of_another_queue(kit, kept, fails):
 
 def test_finished_checkpoint_of_another_queue(kit, kept, fails):
     """S10: the same without a lease, or when the first step is to run a batch again."""
-    kit.declare("in", "other")
-    kit.publish("in", *N)
+    kit.fill("in", "other")
     kit.run(kit.each(kit.source("in"), "cp", kept))
     query = kit.each(kit.source("other"), "cp", kept)
     assert "of queue 'in'" in fails(query)
@@ -124,8 +121,7 @@ def test_checkpoint_of_another_session(kit, kept, fails):
 
 def test_checkpoint_older_than_what_was_accepted(kit, kept, fails):
     """S4: a restored older checkpoint is refused: its rows are acknowledged and deleted."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.each(kit.source("in", maxMessagesPerTrigger=5), "cp", kept)
     kit.run(query)
     for kind in ("offsets", "commits"):
@@ -217,8 +213,7 @@ def test_second_query_on_a_session(kit, kept, fails):
 
 def test_async_progress_tracking(kit, fails):
     """K11: a query whose checkpoint lags is refused one batch late, and loses nothing."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     writer = (
         kit.source("in", maxMessagesPerTrigger=2)
         .writeStream.format("noop")
@@ -243,8 +238,7 @@ def test_async_progress_tracking(kit, fails):
 )
 def test_triggers_without_a_replay(kit, trigger, sink, mode, part):
     """K5: continuous and real-time mode, which cannot run a batch again, are refused at start."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     writer = kit.source("in").writeStream.format(sink).outputMode(mode).trigger(**trigger)
     if sink == "ackq":
         writer = writer.options(endpoint=kit.broker.endpoint, queue="out")
@@ -256,8 +250,7 @@ def test_triggers_without_a_replay(kit, trigger, sink, mode, part):
 @pytest.fixture
 def crashed(kit, fails):
     """A query on the session `job` that crashed with ten messages leased."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
 
     def crash(rows, _batch_id):
         rows.collect()
@@ -294,8 +287,7 @@ def test_two_brokers_behind_one_checkpoint(kit, kept, fails, tmp_path):
     import ackq_broker
     from ackq.client import Admin, Publisher
 
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     kit.run(kit.each(kit.source("in", session="job"), "cp", kept))
     with ackq_broker.embedded(data=tmp_path / "other") as other, Admin(other.endpoint) as admin:
         admin.declare_queue("in")

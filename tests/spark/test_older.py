@@ -23,8 +23,7 @@ WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 @pytest.fixture
 def ten(kit):
     """A queue with ten messages."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     return kit
 
 

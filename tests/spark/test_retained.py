@@ -3,13 +3,10 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.spark.ledger import N
-
 
 def test_a_retained_batch_is_read_as_the_query_saw_it(kit):
     """S13: by number and by time, in parallel, read only."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     seen = {}
 
     def keep(df, batch):
@@ -38,8 +35,7 @@ def test_a_retained_batch_is_read_as_the_query_saw_it(kit):
 
 def test_a_query_reads_again(kit):
     """S14, K15: a rewind, then a new checkpoint and table: each message once more each time."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     batches = {}
 
     def keep(df, batch):

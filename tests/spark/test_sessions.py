@@ -69,8 +69,7 @@ def test_minimum_does_not_hold_up_a_run_that_ends(kit, kept, trigger):
 
 def test_available_now_reads_what_its_opening_puts_back(kit, kept):
     """K5, S9: messages leased by an earlier run without a checkpoint are within the bound."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     killed = holder("killed")
     with Client(kit.broker.endpoint) as client:
         lost = client.advance(killed, session="job", queues=["in"], open_and_lease=True)
@@ -157,8 +156,7 @@ def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
             kit.source("in", "body binary", **named, **options), checkpoint, act, once=True
         )
 
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     kit.run(once())
     assert sink.taken == {0: N}
     loses_its_files(kit)
@@ -289,8 +287,7 @@ EMPTIED = {
 @pytest.mark.parametrize("how", EMPTIED)
 def test_a_batch_that_spark_empties(kit, how):
     """S11: an emptied batch is accepted where an earlier one of this run was read."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     none = kit.spark.createDataFrame([], "message_id string")
     taken = []
 
@@ -306,8 +303,7 @@ def test_a_batch_that_spark_empties(kit, how):
 
 def test_a_query_that_spark_empties_from_the_start(kit, fails):
     """S11: if nothing was read, a skipped batch cannot be excluded; the likely cause is first."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
 
     def run(**options):
         return kit.each(
@@ -324,8 +320,7 @@ def test_a_query_that_spark_empties_from_the_start(kit, fails):
 
 def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
     """S11: a query that drains a queue unread has to allow it by an option."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
 
     def drain(**options):
         return kit.each(kit.source("in", session="job", **options), "cp", lambda *_: None)
@@ -401,8 +396,7 @@ def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
 
 def test_messages_of_an_absent_query_go_to_others(kit, kept):
     """S5: an absent query's messages go to others; when it is back, it reads what they left."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     crash = {"now": True}
 
     def act(rows, batch_id):
@@ -475,8 +469,7 @@ def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
 @needs_start
 def test_batch_logger(kit, kept):
     """The log has a line for each batch, with the backlog of a real query's progress."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     lines, three = [], Event()
 
     def log(_level, _format, line):

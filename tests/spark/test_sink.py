@@ -47,8 +47,7 @@ def always_fails(batches):
 
 def test_queue_to_queue(kit):
     """K3: every row of the source is in the target once, in order of partition index, then row."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in", "body binary", minPartitions=3)
     kit.finish(kit.sink(rows, "cp", queue="out"))
     assert kit.bodies("out") == N
@@ -57,8 +56,7 @@ def test_queue_to_queue(kit):
 
 def test_replayed_batch_is_not_written_twice(kit):
     """K3: a batch whose last commit entry is lost runs again, and the target is unchanged."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in", "body binary", **since_start(maxMessagesPerTrigger=5))
     query = kit.sink(rows, "cp", queue="out").trigger(once=True)
     kit.run(query)
@@ -73,8 +71,7 @@ def test_replayed_batch_is_not_written_twice(kit):
 @pytest.mark.parametrize("fails", [first_attempt_fails, first_attempts_fail])
 def test_failing_task_writes_once(kit, fails):
     """K2, K3: a task that fails before or after its rows and is tried again writes them once."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in", "body binary", minPartitions=2)
     kit.finish(kit.sink(rows.mapInArrow(fails, "body binary"), "cp", queue="out"))
     assert kit.bodies("out") == N
@@ -84,8 +81,7 @@ def test_failing_task_writes_once(kit, fails):
 @WITHOUT_PANDAS
 def test_failed_batch_leaves_nothing_and_comes_again(kit):
     """K3: an aborted batch is not visible, keeps no room, and is not closed for its next run."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in", "body binary", minPartitions=2)
     with pytest.raises(StreamingQueryException, match="every attempt fails"):
         kit.run(kit.sink(rows.mapInArrow(always_fails, "body binary"), "cp", queue="out"))
@@ -100,8 +96,7 @@ def test_failed_batch_leaves_nothing_and_comes_again(kit):
 def test_broker_killed_in_mid_batch(own):
     """K2, K3, Q7: a broker killed as a batch begins, and once its task has rows: all come once."""
     reads, go = own.folder / "reads", own.folder / "go"
-    own.declare("in", "out")
-    own.publish("in", *N)
+    own.fill("in", "out")
 
     def waits(batches):
         """Waits between reading and staging until the test has killed the broker."""
@@ -141,8 +136,7 @@ def test_full_queue_fails_the_batch_with_the_reason(kit):
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
 def test_unroutable_row_fails_the_batch(kit, guarantee):
     """K4, P7: with mandatory on, a row that no queue takes fails the query with the reason."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     rows = kit.source("in", "body binary")
     with pytest.raises(StreamingQueryException, match=r"ackq\.errors\.UnroutableError"):
         kit.run(kit.sink(rows, "cp", queue="nowhere", guarantee=guarantee))
@@ -150,8 +144,7 @@ def test_unroutable_row_fails_the_batch(kit, guarantee):
 
 def test_unroutable_rows_go_to_their_queue(kit):
     """P7: unroutable rows go to `unroutableQueue`, with the others' batch, and nothing fails."""
-    kit.declare("in", "out", "lost")
-    kit.publish("in", *N)
+    kit.fill("in", "out", "lost")
     rows = kit.source("in", "body binary").selectExpr(
         "body", "if(body < binary('3'), 'nowhere', 'out') as queue"
     )
@@ -163,8 +156,7 @@ def test_unroutable_rows_go_to_their_queue(kit):
 
 def test_unroutable_rows_may_be_dropped(kit):
     """P7: without mandatory, rows that no queue takes are dropped."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     rows = kit.source("in", "body binary")
     kit.finish(kit.sink(rows, "cp", queue="nowhere", mandatory="false"))
     assert kit.depth("in") == (0, 0, 0)
@@ -172,8 +164,7 @@ def test_unroutable_rows_may_be_dropped(kit):
 
 def test_at_least_once(kit):
     """K3, K4: at-least-once writes every row and waits for its confirm."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     rows = kit.source("in", "body binary")
     kit.run(kit.sink(rows, "cp", queue="out", guarantee="at-least-once"))
     assert kit.bodies("out") == N
@@ -248,8 +239,7 @@ def test_transactional_write_is_idempotent(kit):
 
 def test_version_used_twice_in_one_run(kit):
     """K12: two writes of one foreachBatch under one version would lose the second: refused."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
 
     def twice(rows, batch_id):
         body = rows.select("body")
@@ -262,8 +252,7 @@ def test_version_used_twice_in_one_run(kit):
 
 def test_version_used_twice_is_refused_in_every_run(kit):
     """K12: a run after the refusal repeats the first write, is refused too, and loses nothing."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     apps = ["", ""]
 
     def twice(rows, batch_id):
@@ -283,8 +272,7 @@ def test_version_used_twice_is_refused_in_every_run(kit):
 
 def test_job_group_in_foreach_batch(kit):
     """K12: a job group hides the run, so a guarded write is refused; a plain one needs no run."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
     guarded = [True]
 
     def act(rows, batch_id):
@@ -310,8 +298,7 @@ def test_job_group_in_foreach_batch(kit):
 
 def test_job_description_and_tag_in_foreach_batch(kit):
     """K12: a job description and a job tag leave the run visible, and nothing is doubled."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
 
     def act(rows, batch_id):
         kit.spark.sparkContext.setJobDescription("enrich orders")
@@ -342,8 +329,7 @@ def test_batch_write_is_run_again_after_a_kill(kit):
 
 def test_foreach_batch_write_survives_a_replay(kit):
     """K12: a foreachBatch write under its batch id is not doubled when the batch runs again."""
-    kit.declare("in", "out")
-    kit.publish("in", *N)
+    kit.fill("in", "out")
 
     def forward(rows, batch_id):
         write(kit, rows.select("body"), batch_id)

@@ -56,8 +56,7 @@ def test_offsets_carry_the_session_before_any_lease(kit, kept):
 
     A fetch names its query and batch, so that operators see who holds a lease.
     """
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.run(kit.each(kit.source("in"), "cp", kept))
     first, second = kit.offset("cp", 0), kit.offset("cp", 1)
     assert first == {
@@ -113,8 +112,7 @@ def test_a_subscription_that_would_get_nothing_is_refused(kit):
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
 def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
     """S9, K1: its opening leases, within the query's bounds; the batch is accepted as ever."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     rows = kit.source("in", session="job", maxMessagesPerTrigger=6)
     query = kit.each(rows, "cp", kept, **trigger).start()
     eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)), within_s=TIMEOUT_S)
@@ -138,8 +136,7 @@ def test_tail_is_acknowledged_while_idle(kit, kept):
 
 def test_replay_reads_the_same_rows(kit, kept):
     """K2: a batch that is not in the commit log is run again under its id with the same rows."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
 
     def fails_once(rows, batch_id):
         kept(rows, batch_id)
@@ -162,8 +159,7 @@ def test_replay_reads_the_same_rows(kit, kept):
 
 def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
     """K2: an acknowledged batch whose commit entry is lost is run again with the same rows."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.each(kit.source("in"), "cp", kept)
     kit.finish(query)
     kit.forget("cp", "commits", FIRST)
@@ -176,8 +172,7 @@ def test_finished_batch_is_not_lost_by_its_commit_entry(kit, kept):
 @needs_start
 def test_available_now_ends_while_messages_come(kit):
     """K5: messages published during the run are left to the next, so the run ends."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     seen = []
 
     def publishes(rows, _batch_id):
@@ -193,8 +188,7 @@ def test_available_now_ends_while_messages_come(kit):
 
 def test_once_takes_everything_in_one_batch(kit, kept):
     """K5, K1: Trigger.Once opens and leases in one batch; the next start acknowledges it."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.each(
         kit.source("in", **since_start(maxMessagesPerTrigger=3)), "cp", kept, once=True
     )
@@ -208,8 +202,7 @@ def test_once_takes_everything_in_one_batch(kit, kept):
 
 def test_once_replays_its_first_batch(kit, kept):
     """K2, S9: the opening offset as a batch's start means tag 0."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.each(kit.source("in"), "cp", kept, once=True)
     kit.run(query)
     kit.forget("cp", "commits", 0)
@@ -227,8 +220,7 @@ def test_batches_are_bounded_in_bytes(kit, kept):
 
 def test_schema_prunes_columns(kit):
     """A schema of some columns in any order reads only those."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     rows = []
     source = kit.source("in", "delivery_tag long, body binary")
     kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
@@ -252,8 +244,7 @@ def test_batches_are_bounded_in_messages(kit, kept):
 
     When the AvailableNow run has ended, its last batch is acknowledged, without new data.
     """
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     kit.finish(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
     assert kept.runs == batches(N[:4], N[4:8], N[8:])
     assert kit.depth("in") == (0, 0, 0)
@@ -262,8 +253,7 @@ def test_batches_are_bounded_in_messages(kit, kept):
 @needs_start
 def test_progress_tells_what_waits(kit, kept):
     """K6: `lastProgress` has the backlog as each batch left it."""
-    kit.declare("in")
-    kit.publish("in", *N)
+    kit.fill("in")
     query = kit.run(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
     shown = [p.sources[0].latestOffset for p in query.recentProgress if p.numInputRows]
     backlogs = [json.loads(text) for text in shown]
