@@ -61,7 +61,7 @@ def test_a_snapshot_is_of_one_instant(data):
 
 
 def test_appends_go_on_beside_a_snapshot(data):
-    """A large snapshot does not delay confirms; the next one, as of a shutdown, waits for it."""
+    """A large snapshot does not delay confirms; the next one, as of a shutdown, comes after it."""
     rename = HeldAt("before_rename_snapshot")
     with opened(data, failpoint=rename) as running:
         running.append(b"one")
@@ -69,24 +69,6 @@ def test_appends_go_on_beside_a_snapshot(data):
         assert rename.reached.wait(TIMEOUT_S)
         assert not running.journal.snapshot_due
         assert running.append(b"two") == 2
-        second = running.journal.write_snapshot((b"second",), 2)
-        assert not second.done()
-        rename.go_on.set()
-        second.result(TIMEOUT_S)
-        assert first.done()
-
-    assert snapshots(data) == [snapshot_name(2)]
-    assert recovered(data).snapshot == b"second"
-
-
-def test_a_second_snapshot_waits_for_the_first(data):
-    """A shutdown may request a snapshot while one is written: both are made, in order."""
-    rename = HeldAt("before_rename_snapshot")
-    with opened(data, failpoint=rename) as running:
-        running.append(b"one")
-        first = running.journal.write_snapshot((b"first",), 1)
-        assert rename.reached.wait(TIMEOUT_S)
-        running.append(b"two")
         second = running.journal.write_snapshot((b"second",), 2)
         assert not second.done()
         rename.go_on.set()
