@@ -26,7 +26,6 @@ from ackq_link.adapter import Positions
 
 _KEY_BYTES: Final = 16
 _CHECK_BYTES: Final = 8
-_NO_KEY: Final = bytes(_KEY_BYTES)
 _HEADER: Final = "header:"
 _HEADERS: Final = "headers"
 # The length of a missing column; no real length has this text.

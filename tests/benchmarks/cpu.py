@@ -15,8 +15,6 @@ ACKQ = "ackq"
 PARTS = ("client", "jvm", "worker", "broker")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
-Seconds = dict[str, float]
-
 
 @dataclass(frozen=True)
 class Process:

@@ -21,7 +21,6 @@ from ackq.errors import (
 from ackq_link.adapter import CutError
 from ackq_link.address import RemoteAddress, tls_failure
 
-SCHEMES: Final = ("nats", "tls")
 _PORT: Final = 4222
 
 

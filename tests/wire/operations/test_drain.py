@@ -16,7 +16,6 @@ from tests.fakes.raw_client import Client, holder, refused
 from tests.wire.cli.conftest import ackq_on, command
 
 SILENCE_S = 0.3
-ACCEPTED = 1
 TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 
 

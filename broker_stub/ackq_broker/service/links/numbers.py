@@ -17,7 +17,6 @@ from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import LinkedRun
 
 Uint64s = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
 

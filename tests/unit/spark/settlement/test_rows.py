@@ -132,7 +132,6 @@ def test_wrong_rows(tags, changes, error, part):
 
 CONSTANT, REASON = {"outcome": "failed"}, {"outcome": "failed", "reason": "r"}
 DELAY, REJECT = {"delay_ms": 1}, {"outcome": "rejected"}
-REASONS = "outcome string, reason"
 
 
 @pytest.mark.parametrize(

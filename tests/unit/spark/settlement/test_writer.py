@@ -16,7 +16,6 @@ from ackq.v1 import sessions_pb2 as pb
 SCHEMA = StructType([StructField("delivery_tag", LongType())])
 IN_FOREACH = Task("query", "run", 4, "13", "partition 1 attempt 0 task 9")
 HIDDEN = Task("query", "", 4, "13", "partition 1 attempt 0 task 9", "enrich")
-BATCHED = Task("", "", 0, "13", "partition 0 attempt 0 task 2")
 OWNER = pb.LeaseOwner(query_id="query", run_id="run", batch_id=4)
 ONE, TWO = OutcomeStage(b"1" * 16, 3), OutcomeStage(b"2" * 16, 1)
 SETTLED, NOTHING = TaskSettled(OWNER, {"b:1": ONE}), TaskSettled(OWNER, {})
