@@ -74,11 +74,11 @@ ANSWERS = {
     ),
     "lease_before_sync": Bug(
         "S1: a lease is answered before it is on the disk",
-        Line(SessionsService.advance, "await self._engine.sync_gate.wait(sequence)", "pass"),
+        Line(SessionsService.advance, "await self._engine.sync_gate.wait(sequence)"),
     ),
     "figures_before_sync": Bug(
         "I1: figures tell of what is not on the disk",
-        Line(Engine.query, "await self.wait_synced()", "pass"),
+        Line(Engine.query, "await self.wait_synced()"),
     ),
     "answered_settlement_forgotten": Bug(
         "C15: a settlement that is asked again after a cut is taken for a new one",

@@ -70,7 +70,7 @@ LINKS = {
             "known = min(link.next_number - command.first_number, command.rows)",
             "known = 0",
         ),
-        Line(Link.deliver, "assert first_number == self.next_number", "pass"),
+        Line(Link.deliver, "assert first_number == self.next_number"),
     ),
     "unanswered_not_sent_again": _Bug(
         "L20: a link does not send again after a cut what has no answer",
@@ -108,7 +108,7 @@ LINKS = {
     ),
     "doubt_forgotten_at_cut": _Bug(
         "L10: a cut forgets which messages had a permit",
-        Line(Link.cut, "self.doubt |= self.permits", "pass"),
+        Line(Link.cut, "self.doubt |= self.permits"),
     ),
     "doubt_not_in_snapshot": _Bug(
         "L10: a snapshot does not have which messages had a permit before the last cut",
@@ -160,7 +160,7 @@ LINKS = {
     "older_stream_permits": _Bug(
         "L10: a fenced stream goes on deciding permits, and a proof is a count alone",
         Line(holder.find, "if stream != state.link_streams.get(name, stream):", "if False:"),
-        Line(EdgeStream._permit, "self._check()", "pass"),
+        Line(EdgeStream._permit, "self._check()"),
         Line(permits.check_proof, "proven > link.proved and", "False and"),
     ),
 }

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """A text that occurs once in a function's source, and its replacement."""
+    """A text that occurs once in a function's source, and its replacement; without one it goes."""
 
     function: Callable
     text: str
-    instead: str
+    instead: str = "pass"
 
 
 class Bug:

@@ -88,7 +88,6 @@ RULES = {
         Line(
             transactions.apply_transaction_committed,
             "publisher.committed_id = record.transaction_id",
-            "pass",
         ),
     ),
     "commit_count_ignored": Bug(
@@ -146,19 +145,19 @@ RULES = {
     ),
     "holes_not_kept": Bug(
         "S5: a lease that timed out has messages that others took meanwhile",
-        Line(timeout.apply_resumed, "session.lease.add_holes(hole.tags, hole.reason)", "pass"),
+        Line(timeout.apply_resumed, "session.lease.add_holes(hole.tags, hole.reason)"),
     ),
     "settled_tags_stay": Bug(
         "S8: what an operator settled of a lease is read and accepted all the same",
-        Line(operator.apply_settled, "lease.add_holes(record.tags, Gone.SETTLED)", "pass"),
+        Line(operator.apply_settled, "lease.add_holes(record.tags, Gone.SETTLED)"),
     ),
     "settled_under_its_reader": Bug(
         "S8: an operator's settlement does not end the epoch",
-        Line(operator.apply_settled, "holder.end_epoch(state, session)", "pass"),
+        Line(operator.apply_settled, "holder.end_epoch(state, session)"),
     ),
     "kept_lease_dropped": Bug(
         "K2: the lease accepted last cannot be read again",
-        Line(retention.keep, "session.kept.append(lease)", "pass"),
+        Line(retention.keep, "session.kept.append(lease)"),
     ),
     "retained_released": Bug(
         "S13: an accept ends the retention of all earlier batches",
@@ -176,14 +175,13 @@ RULES = {
     ),
     "retained_after_purge": Bug(
         "S13: a purge leaves the messages of retained batches readable",
-        Line(topology.apply_queue_purged, "_end_retention(state, queue)", "pass"),
+        Line(topology.apply_queue_purged, "_end_retention(state, queue)"),
     ),
     "queue_retains_after_purge": Bug(
         "S13: a purge leaves what a queue retains",
         Line(
             topology._end_retention,
             "state.blocks.release(queue.release_kept(queue.retained.end()))",
-            "pass",
         ),
     ),
     "queue_retention_not_in_snapshot": Bug(
@@ -197,7 +195,7 @@ RULES = {
             "segment.present(left_out) & queue.kept",
             "segment.present(left_out) & (queue.kept | queue.ready)",
         ),
-        Line(Queue.rewind, "assert positions.issubset(self.kept)", "pass"),
+        Line(Queue.rewind, "assert positions.issubset(self.kept)"),
     ),
     "rewound_past_retention": Bug(
         "S14: a rewind to what is no longer retained begins with what is, and says nothing",
@@ -240,7 +238,7 @@ RULES = {
     ),
     "unacked_not_given_back": Bug(
         "Q7: a restart leaves messages with channels that are gone",
-        Line(lifecycle.apply_started, "channels.end_channel(state, channel_id, sequence)", "pass"),
+        Line(lifecycle.apply_started, "channels.end_channel(state, channel_id, sequence)"),
     ),
     "newest_first": Bug(
         "P12: a consumer gets the newest message first",
@@ -252,7 +250,7 @@ RULES = {
     ),
     "deliveries_not_counted": Bug(
         "C7: a requeued message forgets that it was delivered",
-        Line(Queue._return, "self.deliveries.add(positions)", "pass"),
+        Line(Queue._return, "self.deliveries.add(positions)"),
     ),
     "deliveries_not_in_snapshot": Bug(
         "C7: a snapshot does not have how often messages were delivered",
@@ -267,7 +265,6 @@ RULES = {
         Line(
             dead_letters._dead_letter,
             "target.origins.add(first + begin, values[part], counts[part], origin, arrival.at_us)",
-            "pass",
         ),
     ),
     "dead_letter_copied": Bug(
@@ -292,7 +289,6 @@ RULES = {
         Line(
             BlockReferences.add,
             "self._single.discard(block_id)\n        self._shared[block_id] = 2",
-            "pass",
         ),
     ),
 }
