@@ -22,48 +22,26 @@ from ackq.client import Admin
 from ackq.spark import configure, connections
 from ackq.spark.sink import edges as sink_edges
 from ackq_broker import embedded
-from tests.crash import fire, local_spark, points, standing
-from tests.crash.harness import Publishing, in_queue, spark_process
+from tests.crash import local_spark, points, standing
+from tests.crash.driver_run import DriverRun
+from tests.crash.harness import Publishing, in_queue, last_error, verdict
 
 # Looks, prepares, the commit, finishes: the calls before which the driver dies.
 CALLS = tuple(f"call{number}" for number in range(8))
 DRAIN_S = 600
 
 
-class Run:
+class Run(DriverRun):
     """One run: its edges, driver, schedule and figures."""
 
     def __init__(self, folder, seed, *, say=print):
-        self.folder, self.say = folder, say
-        self.random = random.Random(seed)
-        self.kills = Counter()
-        self.began = time.monotonic()
-        self.driver, self.drivers = None, 0
-        self.arm = folder / "arm"
+        super().__init__(folder, seed, say)
         self.named = [0, 1, 2]
 
-    def note(self, text):
-        self.say(f"{time.monotonic() - self.began:8.1f} s  {text}")
-
-    def count(self, kind):
-        self.kills[kind] += 1
-        self.note(f"kill {sum(self.kills.values())}: {kind}")
-
     def start_driver(self, *more):
-        """Starts the query over the edges that are named now, in a process group of its own."""
-        points.disarm(self.arm)
-        self.drivers += 1
-        self.log = self.folder / f"driver-{self.drivers:03d}.log"
+        """Starts the query over the edges that are named now."""
         endpoint = ",".join(self.brokers[each].endpoint for each in self.named)
-        arguments = ["-m", "tests.crash.edges", "--query", endpoint, "--folder", str(self.folder)]
-        armed = {points.ARM: str(self.arm)}
-        local = self.folder / "spark"
-        self.driver = spark_process([*arguments, *more], self.log, local, **armed)
-        self.batches_before = self.batches()
-
-    def end_driver(self):
-        fire.kill_group(self.driver.pid)
-        self.driver.wait()
+        self.launch("tests.crash.edges", "--query", endpoint, *more)
 
     def batches(self):
         """The number of batches that are in the commit log, or were."""
@@ -78,8 +56,8 @@ class Run:
         for publishing in self.publishings:
             assert publishing.failure is None, publishing.failure
         if self.driver.poll() is not None:
-            if self.armed and not self.arm.exists():
-                self.count(f"driver at {self.armed}")
+            if at := self.died_at():
+                self.count(f"driver at {at}")
             else:
                 self.note(f"the driver ended: {last_error(self.log)}")
             self.replace_driver()
@@ -88,7 +66,6 @@ class Run:
             getattr(self, f"kill_{kind}")()
 
     def replace_driver(self):
-        self.armed = ""
         self.end_driver()
         self.start_driver()
 
@@ -101,18 +78,14 @@ class Run:
 
     def kill_call(self):
         """Arms a call of the next commit: the driver dies before it, then it is replaced."""
-        if not self.armed:
-            self.armed = self.random.choice(CALLS)
-            points.arm(self.arm, self.armed, self.driver.pid)
+        self.arm_one(CALLS)
 
     def kill_driver(self):
         self.count("driver")
         self.replace_driver()
 
     def kill_task(self):
-        found = fire.targets(self.driver.pid, "task")
-        if found and fire.kill(self.random.choice(found)):
-            self.count("task")
+        self.kill_one("task")
 
     def change_edges(self):
         """Empties and removes the third edge, or adds it again."""
@@ -120,24 +93,14 @@ class Run:
         if len(self.named) == 3:
             for publishing in self.publishings:
                 publishing.pause()
-            self.drain()
+            self.drain(DRAIN_S)
             self.named = [0, 1]
         else:
             self.named = [0, 1, 2]
         for number in self.named:
             self.publishings[number].paused.clear()
         self.note(f"the query names the edges {self.named}")
-        self.armed = ""
         self.start_driver()
-
-    def drain(self):
-        """Runs the query without faults until nothing is left at its edges."""
-        self.start_driver("--drain")
-        try:
-            status = self.driver.wait(DRAIN_S)
-        finally:
-            self.end_driver()
-        assert status == 0, last_error(self.log)
 
     def go(self, seconds, pause_s, kills=0, rounds=1):
         """Runs everything; returns the figures."""
@@ -155,7 +118,6 @@ class Run:
             ]
             for publishing in self.publishings:
                 publishing.start()
-            self.armed = ""
             self.start_driver()
             try:
                 for number in range(rounds):
@@ -171,7 +133,7 @@ class Run:
                     assert publishing.failure is None, publishing.failure
                 self.end_driver()
                 self.named = [0, 1, 2]
-                self.drain()
+                self.drain(DRAIN_S)
                 return self.figures()
             finally:
                 self.end_driver()
@@ -204,11 +166,6 @@ def left(brokers):
             queue = admin.queue("in")
             total += queue.ready + queue.unacked + queue.delayed + admin.queue("out").staged
     return total
-
-
-def last_error(log):
-    """The end of a driver's log."""
-    return " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[-600:]
 
 
 # --- the driver program ---
@@ -292,9 +249,7 @@ def main():
     run = Run(folder, seed, say=lambda text: print(text, flush=True))
     figures = run.go(args.minutes * 60, args.pause, rounds=args.rounds)
     print(figures, dict(run.kills))
-    wrong = {name: figures[name] for name in WRONG if figures[name]}
-    print(f"WRONG {wrong}; the files are in {folder}" if wrong else "OK")
-    sys.exit(1 if wrong else 0)
+    sys.exit(verdict(figures, WRONG, folder))
 
 
 if __name__ == "__main__":

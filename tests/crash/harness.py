@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ackq.client import Admin, Publisher
+from tests.crash import standing
 from tests.eventually import SOON_S
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +130,20 @@ def spark_process(arguments, log, local, cwd=ROOT, **env):
         )
 
 
+def last_error(log):
+    """The most informative line of a driver's log: its last error."""
+    lines = log.read_text(errors="replace").splitlines()
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return errors[-1][:300] if errors else f"see {log}"
+
+
+def verdict(figures, wrong, folder):
+    """The exit status of a run, 1 if a figure that must be 0 is not; prints which."""
+    found = {name: figures[name] for name in wrong if figures[name]}
+    print(f"WRONG {found}; the files are in {folder}" if found else "OK", flush=True)
+    return int(bool(found))
+
+
 class Driver:
     """The driver program as a process, which keeps its checkpoint from one run to the next."""
 
@@ -187,11 +202,7 @@ class Driver:
 
     def forget_last_commit(self, sink):
         """Deletes the last file of a commit log, checksum included; returns its batch id."""
-        last = self.committed(sink)[-1]
-        commits = self.folder / "checkpoint" / sink / "commits"
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
-        return last
+        return standing.lose_commit(self.folder / "checkpoint" / sink)
 
     def _trace(self, run):
         return self.folder / f"trace-{run}.txt"

@@ -12,7 +12,6 @@ long; the timing of the processes is not controlled.
 import argparse
 import hashlib
 import json
-import random
 import secrets
 import shutil
 import sys
@@ -25,9 +24,10 @@ import pyarrow as pa
 
 from ackq.client import Admin
 from ackq_broker import embedded
-from tests.crash import fire, points, standing
+from tests.crash import points, standing
 from tests.crash.consuming import AROUND_THE_SYNC
-from tests.crash.harness import FRAME, Publishing, in_queue, messages, spark_process
+from tests.crash.driver_run import DriverRun
+from tests.crash.harness import FRAME, Publishing, in_queue, last_error, messages, verdict
 
 DRIVER = "tests.crash.ledger_driver"
 QUEUES = ("in", "mid")
@@ -66,7 +66,7 @@ class Fated(Publishing):
         return messages(names).set_column(0, "body", pa.array(bodies, pa.binary()))
 
 
-class Run:
+class Run(DriverRun):
     """One run: its processes, schedule and figures."""
 
     def __init__(
@@ -82,8 +82,7 @@ class Run:
         once=(),
         say=print,
     ):
-        self.folder = folder
-        self.random = random.Random(seed)
+        super().__init__(folder, seed, say)
         self.settle = settle
         self.rate = rate
         self.flags = ["--settle"] if settle else []
@@ -97,37 +96,18 @@ class Run:
         self.points = at or every
         if local:
             self.weights.pop("executor", None)
-        self.say = say
-        self.began = time.monotonic()
-        self.kills = Counter()
         self.stood = Counter()
         self.lost_commits = 0
-        self.driver = None
-        self.drivers = 0
         # Drivers in a row that ended by themselves without getting to work.
         self.idle_drivers = 0
-        self.armed = None
         self.failpoint = None
-        self.arm = folder / "arm"
-
-    def note(self, text):
-        """Writes a line of the log."""
-        self.say(f"{time.monotonic() - self.began:8.1f} s  {text}")
 
     # --- the driver ---
 
     def start_driver(self, *more):
-        """Starts a driver, in a process group of its own."""
-        self.drivers += 1
-        points.disarm(self.arm)
-        self.armed = None
-        self.log = self.folder / f"driver-{self.drivers:03d}.log"
-        arguments = ["-m", DRIVER, "--endpoint", self.broker.endpoint]
-        arguments += ["--folder", str(self.folder), *self.flags, *more]
-        env = {"SPARK_WORKER_DIR": str(self.folder / "work"), points.ARM: str(self.arm)}
-        self.driver = spark_process(arguments, self.log, self.folder / "spark", **env)
+        """Starts a driver."""
+        self.launch(DRIVER, "--endpoint", self.broker.endpoint, *self.flags, *more)
         self.started = time.monotonic()
-        self.batches_before = self.batches()
         self.broker_died_at_start = False
 
     def batches(self):
@@ -143,11 +123,6 @@ class Run:
         now = self.batches()
         return all(after > before for after, before in zip(now, self.batches_before, strict=True))
 
-    def end_driver(self):
-        """Ends all processes of the driver."""
-        fire.kill_group(self.driver.pid)
-        self.driver.wait()
-
     def look_after_driver(self):
         """Restarts a driver that has ended; counts a death at a named point."""
         if self.driver.poll() is None:
@@ -156,7 +131,7 @@ class Run:
             elif time.monotonic() - self.started > STUCK_S:
                 raise AssertionError(f"the driver does not get to work: {self.log}")
             return
-        at = self.armed if self.armed and not self.arm.exists() else None
+        at = self.died_at()
         if at:
             self.count(f"driver at {at}")
         elif self.driver.returncode != -9:
@@ -203,8 +178,7 @@ class Run:
     def count(self, kind):
         """Counts one more kill."""
         self.once = [each for each in self.once if not kind.startswith(each)]
-        self.kills[kind] += 1
-        self.note(f"kill {sum(self.kills.values())}: {kind}")
+        super().count(kind)
 
     def strike(self):
         """Kills a process of a drawn kind, unless that kind is not at work yet."""
@@ -228,17 +202,9 @@ class Run:
             self.count("driver")
             self.replace_driver()
         elif kind == "driver at":
-            if self.armed is None:
-                self.armed = self.random.choice(self.points)
-                points.arm(self.arm, self.armed, self.driver.pid)
+            self.arm_one(self.points)
         else:
             self.kill_one(kind)
-
-    def kill_one(self, kind):
-        """Kills one of the driver's processes of a kind, if there is any."""
-        found = fire.targets(self.driver.pid, kind)
-        if found and fire.kill(self.random.choice(found)):
-            self.count(kind)
 
     def burn(self, seconds, pause_s):
         """Publishes; once the first driver works, kills for `seconds`, and each kind of `once`."""
@@ -266,15 +232,6 @@ class Run:
         assert publishing.failure is None, publishing.failure
         return publishing
 
-    def drain(self):
-        """Lets the queries finish without faults."""
-        self.start_driver("--drain", "--max-messages", "20000")
-        try:
-            status = self.driver.wait(DRAIN_TIMEOUT_S)
-        finally:
-            self.end_driver()
-        assert status == 0, f"the draining driver ended with {status}: {last_error(self.log)}"
-
     def go(self, seconds, pause_s):
         """Runs everything; returns the figures."""
         with embedded(data=self.folder / "data") as self.broker:
@@ -285,11 +242,10 @@ class Run:
                     admin.declare_queue("dead")
             try:
                 publishing = self.burn(seconds, pause_s)
-                self.drain()
+                self.drain(DRAIN_TIMEOUT_S, "--max-messages", "20000")
                 return self.figures(publishing)
             finally:
-                if self.driver is not None:
-                    self.end_driver()
+                self.end_driver()
 
     def figures(self, publishing):
         """The figures; each one in `WRONG` must be 0."""
@@ -376,16 +332,6 @@ def digest(rows):
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def last_error(log):
-    """The most informative line of a driver's log: its last error."""
-    lines = [
-        line
-        for line in log.read_text(errors="replace").splitlines()
-        if "Error" in line or "Exception" in line
-    ]
-    return lines[-1][:300] if lines else f"see {log}"
-
-
 def main():
     """Runs the long form from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -421,15 +367,14 @@ def main():
         say=say,
     )
     figures = run.go(args.minutes * 60, args.pause)
-    wrong = {name: figures[name] for name in WRONG if figures[name]}
     told = {"seed": args.seed, **figures, "kills_by_kind": run.kills}
     told["queries_of_dead_drivers"] = run.stood
     told["commits_lost"] = run.lost_commits
     print(json.dumps(told, indent=1))
-    print(f"WRONG {wrong}" if wrong else "OK", flush=True)
-    if not wrong:
+    status = verdict(figures, WRONG, folder)
+    if not status:
         shutil.rmtree(folder)
-    return bool(wrong)
+    return status
 
 
 if __name__ == "__main__":

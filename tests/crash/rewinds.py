@@ -23,7 +23,7 @@ from ackq.client import Admin
 from ackq.errors import AckqError
 from ackq_broker import embedded
 from tests.crash import fire
-from tests.crash.harness import Publishing, in_queue
+from tests.crash.harness import Publishing, in_queue, verdict
 from tests.crash.links.driver import DriverProcess
 from tests.crash.links.table import TableRows, table_folder
 from tests.eventually import eventually
@@ -212,9 +212,7 @@ def main():
     run = Run(folder, seed, say=lambda text: print(time.strftime("%X"), text, flush=True))
     figures = run.go(args.minutes * 60, args.every, args.pause)
     print(figures, dict(run.kills), dict(run.rewinds))
-    wrong = {name: figures[name] for name in WRONG if figures[name]}
-    print(f"WRONG {wrong}; the files are in {folder}" if wrong else "OK")
-    sys.exit(1 if wrong else 0)
+    sys.exit(verdict(figures, WRONG, folder))
 
 
 if __name__ == "__main__":

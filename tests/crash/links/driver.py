@@ -3,8 +3,8 @@
 import itertools
 from pathlib import Path
 
-from tests.crash import fire
-from tests.crash.harness import spark_process
+from tests.crash import fire, standing
+from tests.crash.harness import last_error, spark_process
 
 
 class DriverProcess:
@@ -84,15 +84,11 @@ class DriverProcess:
         for line, after in itertools.pairwise(lines):
             if "terminated with error" in line:
                 return after[:300]
-        errors = [line for line in lines if "Error" in line or "Exception" in line]
-        return errors[-1][:300] if errors else f"see {self._log}"
+        return last_error(self._log)
 
     def _batches(self):
         """The last batch in each commit log."""
         return {
-            queue: max(
-                (int(file.name) for file in self.folder.glob(f"checkpoint-{queue}/commits/[0-9]*")),
-                default=-1,
-            )
+            queue: standing.newest(self.folder / f"checkpoint-{queue}" / "commits")
             for queue in self._queues
         }
