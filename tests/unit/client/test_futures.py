@@ -126,16 +126,12 @@ def test_wait_and_as_completed(kind):
     assert wait(failing, SOON_S, FIRST_EXCEPTION).done == {failing[0]}
 
 
-def test_asyncio_awaits_it(kind):
+async def test_asyncio_awaits_it(kind):
     """An event loop may await the future of another thread."""
     future = kind()
-
-    async def wait_for_it():
-        threading.Thread(target=set_result, args=(future,)).start()
-        await asyncio.wrap_future(future)
-        return result_of(future)
-
-    assert asyncio.run(wait_for_it()) == 7
+    threading.Thread(target=set_result, args=(future,)).start()
+    await asyncio.wrap_future(future)
+    assert result_of(future) == 7
 
 
 def test_two_threads_wait_for_the_same_futures_in_any_order():

@@ -21,7 +21,7 @@ def engine():
     return held
 
 
-def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
+async def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
     """M2: the counts of a queue deleted during a scrape are in the totals exactly once."""
     monkeypatch.setattr(figures, "_SLICE_S", 0.0)
     turns = []
@@ -33,22 +33,18 @@ def test_a_queue_that_goes_meanwhile_is_counted_once(engine, monkeypatch):
         engine.sync()
         turns.append("deleted")
 
-    async def run():
-        deleting = asyncio.create_task(delete_soon())
-        totals = await figures.queue_totals(engine)
-        turns.append("told")
-        await deleting
-        return totals
-
     queue = engine.core._state.queues[views.queue_ids(engine.core.state)["orders.eu"]]
     queue.published = 7
-    totals = asyncio.run(run())
+    deleting = asyncio.create_task(delete_soon())
+    totals = await figures.queue_totals(engine)
+    turns.append("told")
+    await deleting
     assert turns == ["deleted", "told"]
     assert totals.queues == 2
     assert totals.figures["messages_published_total"] == 7
 
 
-def test_other_work_has_its_turn_between_slices(monkeypatch):
+async def test_other_work_has_its_turn_between_slices(monkeypatch):
     """M2: a slice yields to other work when its time is over, and not before."""
     clock = iter(range(100))
     replace(monkeypatch, figures, time, perf_counter=lambda: next(clock) / 1000)
@@ -60,11 +56,8 @@ def test_other_work_has_its_turn_between_slices(monkeypatch):
             turns.append("other")
             await asyncio.sleep(0)
 
-    async def run():
-        working = asyncio.create_task(other())
-        async for item in figures.slices(range(6)):
-            turns.append(item)  # noqa: PERF401 - between the turns of the other
-        working.cancel()
-
-    asyncio.run(run())
+    working = asyncio.create_task(other())
+    async for item in figures.slices(range(6)):
+        turns.append(item)  # noqa: PERF401 - between the turns of the other
+    working.cancel()
     assert turns == [0, 1, 2, "other", 3, 4, 5, "other"]

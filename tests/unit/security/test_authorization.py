@@ -39,29 +39,25 @@ async def done(answer=None, error=None):
 @pytest.mark.parametrize(
     ("error", "result"), [(None, "done"), (QueueNotFoundError("x"), "queue_not_found")]
 )
-def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, result):
+async def test_a_cancelled_act_is_written_down_as_it_ended(guarded, caplog, error, result):
     """A8: an act goes on when its caller cancels the call, and its audit line has its result."""
     app, request = guarded.authenticate(TOKEN, PEER), admin_pb2.PurgeQueueRequest(queue="q")
+    begun, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def cancelled():
-        begun, goes_on = asyncio.Event(), asyncio.Event()
+    async def work():
+        begun.set()
+        await goes_on.wait()
+        await done(error=error)
 
-        async def work():
-            begun.set()
-            await goes_on.wait()
-            await done(error=error)
-
-        call = asyncio.create_task(guarded.audited(app, PURGE, request, work()))
-        await begun.wait()
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        assert caplog.records == []
-        goes_on.set()
-        (act,) = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait([act])
-
-    asyncio.run(cancelled())
+    call = asyncio.create_task(guarded.audited(app, PURGE, request, work()))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert caplog.records == []
+    goes_on.set()
+    (act,) = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait([act])
     (line,) = (json.loads(record.getMessage()) for record in caplog.records)
     assert line["result"] == result
 

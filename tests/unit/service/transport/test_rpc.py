@@ -31,25 +31,21 @@ async def refuses(read, write):
     raise StageMismatchError("The seal counts 2 rows, and 1 came.")
 
 
-def test_an_error_that_meets_the_first_answer_reaches_the_client():
+async def test_an_error_that_meets_the_first_answer_reaches_the_client():
     """P3, K3: a stream that fails while its first answer is being sent ends with its status."""
-
-    async def scenario():
-        server = aio.server()
-        servicer = Mock(stage=refuses)
-        server.add_generic_rpc_handlers((rpc.service_handler(SERVICE, servicer, synced),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stub = publishing_pb2_grpc.PublishingServiceStub(channel)
-            call = stub.Stage(iter([pb.StageRequest()]), timeout=20)
-            with pytest.raises(aio.AioRpcError) as failed:
-                async for _ in call:
-                    pass
-        await server.stop(None)
-        return failed.value
-
-    error = asyncio.run(scenario())
+    server = aio.server()
+    servicer = Mock(stage=refuses)
+    server.add_generic_rpc_handlers((rpc.service_handler(SERVICE, servicer, synced),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = publishing_pb2_grpc.PublishingServiceStub(channel)
+        call = stub.Stage(iter([pb.StageRequest()]), timeout=20)
+        with pytest.raises(aio.AioRpcError) as failed:
+            async for _ in call:
+                pass
+    await server.stop(None)
+    error = failed.value
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert rpc.ERROR_KEY in [key for key, _ in error.trailing_metadata()]
 
