@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import threading
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ackq.spark
+from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 WORKER_PYTHON = Path(ackq.spark.__file__).with_name("worker_python")
@@ -97,58 +98,32 @@ def shell(script: str, folder: Path, env: Mapping[str, str]) -> str:
 @contextlib.contextmanager
 def daemon(command: list[str], folder: Path, env: Mapping[str, str], ready: str) -> Iterator[str]:
     """Runs a process within the `with`; yields the match of the group in `ready` in its log."""
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=dict(env),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    log = _Log(process, re.compile(ready))
-    try:
-        yield log.found()
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(30)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        log.close()
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".log") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(env),
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
 
+        def found() -> Any:
+            ended = process.poll() is not None
+            lines = Path(log.name).read_text(errors="replace").rpartition("\n")[0]
+            match = re.search(ready, lines)
+            assert match or not ended, lines
+            return match
 
-class _Log:
-    """Reads a process's log to its end, and looks for the line that marks it ready."""
-
-    def __init__(self, process: subprocess.Popen[str], ready: re.Pattern[str]) -> None:
-        assert process.stderr is not None
-        self._stream = process.stderr
-        self._ready = ready
-        self._lines: list[str] = []
-        self._match: re.Match[str] | None = None
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def found(self) -> str:
-        self._done.wait(START_S)
-        assert self._match is not None, "".join(self._lines)
-        return self._match.group(self._ready.groups)
-
-    def close(self) -> None:
-        self._thread.join()
-        self._stream.close()
-
-    def _read(self) -> None:
-        for line in self._stream:
-            self._lines.append(line)
-            if self._match is None:
-                self._match = self._ready.search(line)
-                if self._match is not None:
-                    self._done.set()
-        self._done.set()
+        try:
+            yield eventually(f"the start of {command[:2]}", found, within_s=START_S)[1]
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 # --- a standalone cluster ---
@@ -186,16 +161,10 @@ def standalone(folder: Path) -> Iterator[Cluster]:
         )
         for host in HOSTS:
             work = ["--host", host, "--cores", "1", "--memory", "1g", "--work-dir"]
+            ends = [f"worker-{host}", "--webui-port", "0", f"spark://{url}"]
             running.enter_context(
                 daemon(
-                    [
-                        *WORKER_COMMAND,
-                        *work,
-                        f"worker-{host}",
-                        "--webui-port",
-                        "0",
-                        f"spark://{url}",
-                    ],
+                    [*WORKER_COMMAND, *work, *ends],
                     folder,
                     {**env, "SPARK_LOCAL_IP": host},
                     r"Successfully registered with (master)",
