@@ -78,11 +78,8 @@ class Rabbit:
         self.call(lambda channel: channel.queue_delete(self.queue))
 
     def call(self, work):
-        connection = self.connect()
-        try:
+        with self.connect() as connection:
             return work(connection.channel())
-        finally:
-            connection.close()
 
     def publish(self, ids, **properties):
         """Publishes messages with these ids, and the same numbers as bodies."""

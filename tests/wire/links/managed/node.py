@@ -26,7 +26,7 @@ auth_mechanisms.2 = PLAIN
 """
 
 
-class ManagedNode:
+class ManagedNode(RabbitMqServer):
     """A managed node, its users, and its server certificate.
 
     Args:
@@ -46,21 +46,7 @@ class ManagedNode:
             cert=identity.cert,
             key=identity.key,
         )
-        self.server = RabbitMqServer(
-            folder / "node", name="ackq-managed", config=config, plugins=PLUGINS
-        )
-
-    def __enter__(self):
-        self.server.__enter__()
-        return self
-
-    def __exit__(self, *_):
-        self.server.stop()
-
-    @property
-    def port(self):
-        """The port without TLS."""
-        return self.server.port
+        super().__init__(folder / "node", name="ackq-managed", config=config, plugins=PLUGINS)
 
     @property
     def api(self):
