@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import wait
+from contextlib import contextmanager
 
 import pytest
 
@@ -128,13 +129,19 @@ class Kit:
             .trigger(**(trigger or {"availableNow": True}))
         )
 
-    def run(self, writer):
-        """Runs a query to its end; raises its error."""
+    @contextmanager
+    def running(self, writer):
+        """Runs a query within the `with`."""
         query = writer.start()
         try:
-            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
+            yield query
         finally:
             query.stop()
+
+    def run(self, writer):
+        """Runs a query to its end; raises its error."""
+        with self.running(writer) as query:
+            assert query.awaitTermination(TIMEOUT_S), "the query did not end"
         return query
 
     def finish(self, writer):

@@ -172,15 +172,12 @@ def test_fenced_query_stops(kit, kept):
     """S3: a query whose session is fenced while it runs ends with the reason."""
     kit.declare("in")
     rows = kit.source("in", session="job")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(rows, "cp", kept, processingTime="0 seconds")) as query:
         kit.publish("in", *N)
         query.processAllAvailable()
         kit.admin.release_session("job", fence=True)
         with pytest.raises(StreamingQueryException, match=r"ackq\.errors.*'job'"):
             query.awaitTermination(200)
-    finally:
-        query.stop()
 
 
 def test_second_query_on_a_session(kit, kept, fails):
@@ -199,16 +196,14 @@ def test_second_query_on_a_session(kit, kept, fails):
 
     kit.declare("in")
     kit.spark.dataSource.register(Impatient)
-    first = kit.each(kit.source("in", session="job"), "a", kept, processingTime="0 seconds").start()
-    try:
+    query = kit.each(kit.source("in", session="job"), "a", kept, processingTime="0 seconds")
+    with kit.running(query) as first:
         first.processAllAvailable()
         rows = kit.source("in", session="job", of="impatient")
         text = fails(kit.each(rows, "b", kept))
         assert "ackq.errors.AlreadyHeldError" in text
         assert "'job'" in text
         assert first.isActive
-    finally:
-        first.stop()
 
 
 def test_async_progress_tracking(kit, fails):

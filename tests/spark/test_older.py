@@ -189,11 +189,8 @@ def test_a_batch_that_spark_empties(ten):
         taken.append((batch_id, rows.filter("false" if batch_id else "true").count()))
 
     rows = ten.source("in", maxMessagesPerTrigger=5)
-    query = ten.each(rows, "cp", act, processingTime="0 seconds").start()
-    try:
+    with ten.running(ten.each(rows, "cp", act, processingTime="0 seconds")) as query:
         query.processAllAvailable()
-    finally:
-        query.stop()
     assert taken == [(0, 5), (1, 0)]
     assert ten.depth("in") == (0, 0, 0)
 
@@ -225,11 +222,8 @@ def test_batches_without_rows_between_batches_with_rows(kit):
         kit.publish("in", row)
         rows = kit.source("in").withWatermark("published_at", "1 second")
         unique = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
-        query = kit.each(unique, "cp", act, processingTime="0 seconds").start()
-        try:
+        with kit.running(kit.each(unique, "cp", act, processingTime="0 seconds")) as query:
             kit.wait_for(query, "row", lambda row=row: [row] in [found for _, found in taken[:-1]])
-        finally:
-            query.stop()
     assert [found for _, found in taken if found] == [[row] for row in N[:3]]
     kit.finish(kit.each(unique, "cp", act))
     assert kit.depth("in") == (0, 0, 0)
@@ -246,11 +240,8 @@ def test_a_batch_without_rows_is_a_batch(ten, fails, reads):
 
     rows = ten.source("in").withWatermark("published_at", "1 second")
     unique = rows.dropDuplicatesWithinWatermark(["delivery_tag"])
-    query = ten.each(unique, "cp", act, processingTime="0 seconds").start()
-    try:
+    with ten.running(ten.each(unique, "cp", act, processingTime="0 seconds")) as query:
         query.processAllAvailable()
-    finally:
-        query.stop()
     last = max(ten.log("cp", "offsets"))
     assert (sorted(taken[0]), taken[last]) == (N, [])
     for kind in ("offsets", "commits"):

@@ -76,8 +76,7 @@ def test_a_query_that_is_refused_fails_at_once(kit, fails, options, wrong, said)
 def test_a_query_goes_on_over_a_rotation(kit, secured, options):
     """A9: a query goes on when its token file is replaced and the broker forgets the old token."""
     publish(secured, b"1")
-    query = relay(kit, options, processingTime="200 milliseconds").start()
-    try:
+    with kit.running(relay(kit, options, processingTime="200 milliseconds")) as query:
         kit.wait_for(query, "a message", lambda: kit.depth("out")[0] == 1)
         secured.add("all", token="old", also="new")
         kit.wait_for(query, "the new token", lambda: secured.knows("new"))
@@ -85,8 +84,6 @@ def test_a_query_goes_on_over_a_rotation(kit, secured, options):
         kit.wait_for(query, "the old one's end", lambda: not secured.knows("old"))
         publish(secured, b"2")
         kit.wait_for(query, "two messages", lambda: kit.bodies("out") == [b"1", b"2"])
-    finally:
-        query.stop()
 
 
 def test_executors_get_the_files_with_the_program(secured, tmp_path):

@@ -33,15 +33,12 @@ def test_minimum_is_waited_for(kit, kept):
     kit.declare("in")
     kit.publish("in", *N[:3])
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1h")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(rows, "cp", kept, processingTime="0 seconds")) as query:
         query.processAllAvailable()
         assert kept.bodies == []
         kit.publish("in", *N[3:])
         query.processAllAvailable()
         assert kept.bodies == N
-    finally:
-        query.stop()
 
 
 def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
@@ -49,11 +46,8 @@ def test_minimum_is_not_waited_for_longer_than_its_delay(kit, kept):
     kit.declare("in")
     kit.publish("in", *N[:3])
     rows = kit.source("in", minMessagesPerTrigger=4, maxTriggerDelay="1ms")
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(rows, "cp", kept, processingTime="0 seconds")) as query:
         kit.wait_for(query, "the batch", lambda: kept.bodies == N[:3])
-    finally:
-        query.stop()
 
 
 @needs_start
@@ -360,15 +354,12 @@ def test_new_queues_join_a_running_query(kit, kept):
     kit.publish("orders.eu", b"1")
     reader = kit.spark.readStream.format("ackq").option("endpoint", kit.broker.endpoint)
     rows = reader.options(queuePattern="orders.*", session="job").load()
-    query = kit.each(rows, "cp", kept, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(rows, "cp", kept, processingTime="0 seconds")) as query:
         query.processAllAvailable()
         kit.declare("orders.us", "invoices.us")
         kit.publish("orders.us", b"2")
         kit.publish("invoices.us", b"3")
         kit.wait_for(query, "both queues", lambda: kept.bodies == [b"1", b"2"])
-    finally:
-        query.stop()
     assert sorted(kit.admin.session("job").queues) == ["orders.eu", "orders.us"]
     assert kit.depth("invoices.us") == (1, 0, 0)
 

@@ -211,11 +211,8 @@ def test_failed_rows_meet_the_delivery_limit(kit):
         counts.update(int(row.delivery_count) for row in rows.filter(ODD).collect())
         settling(kit, "failed", reason="not today")(rows, batch_id)
 
-    query = kit.each(kit.source("in"), "cp", act, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(kit.source("in"), "cp", act, processingTime="0 seconds")) as query:
         kit.wait_for(query, "a dead letter", lambda: total(kit, "dead") == 1)
-    finally:
-        query.stop()
     assert counts == {1: 1, 2: 1}
     assert kit.dead_letters() == [(b"1", "not today")]
 

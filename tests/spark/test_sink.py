@@ -107,16 +107,13 @@ def test_broker_killed_in_mid_batch(own):
             yield batch
 
     rows = own.source("in", "body binary").mapInArrow(waits, "body binary")
-    query = own.sink(rows, "cp", queue="out").start()
-    try:
+    with own.running(own.sink(rows, "cp", queue="out")) as query:
         for moment in (own.folder / f"cp/offsets/{FIRST}", reads):
             own.wait_for(query, f"{moment}", moment.exists)
             own.broker.kill()
             own.broker.restart()
         go.touch()
         assert query.awaitTermination(TIMEOUT_S)
-    finally:
-        query.stop()
     own.finish(own.sink(rows, "cp", queue="out"))
     assert own.bodies("out") == N
     assert own.depth("in") == (0, 0, 0)

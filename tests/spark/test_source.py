@@ -114,9 +114,8 @@ def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
     """S9, K1: its opening leases, within the query's bounds; the batch is accepted as ever."""
     kit.fill("in")
     rows = kit.source("in", session="job", maxMessagesPerTrigger=6)
-    query = kit.each(rows, "cp", kept, **trigger).start()
-    eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)), within_s=TIMEOUT_S)
-    query.stop()
+    with kit.running(kit.each(rows, "cp", kept, **trigger)):
+        eventually("both batches", lambda: kit.depth("in"), equals((0, 0, 0)), within_s=TIMEOUT_S)
     assert kit.offset("cp", 0)["tag"] == 6
     assert kept.runs == [(0, N[:6]), (1, N[6:])]
 
@@ -124,14 +123,11 @@ def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
 def test_tail_is_acknowledged_while_idle(kit, kept):
     """K1: an idle processingTime query acknowledges its last batch at the next trigger."""
     kit.declare("in")
-    query = kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds").start()
-    try:
+    with kit.running(kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds")) as query:
         kit.publish("in", *N)
         query.processAllAvailable()
         assert kept.bodies == N
         assert kit.depth("in") == (0, 0, 0)
-    finally:
-        query.stop()
 
 
 def test_replay_reads_the_same_rows(kit, kept):
