@@ -120,13 +120,14 @@ class Deliveries:
     """Deliveries in their order, as columns.
 
     Attributes:
-        rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`, without anything
-            that another delivery of the same message would change (L3).
+        rows: Bodies and properties: columns of `ackq.wire.columns.PUBLISHABLE`.
         first_tag: The delivery tag of the first row, from 1; the others follow without a gap.
         redelivered: Per row, whether the remote broker marked it redelivered.
         payload_bytes: Sum of the sizes of the bodies.
         delivery_counts: Per row, the earlier deliveries, where the broker reports them (L16).
         positions: The rows' origin keys, where the broker numbers its messages for good (L30).
+        lasting: The rows without what another delivery of the same message would change (L3); None:
+            they have nothing of the kind.
     """
 
     rows: pa.RecordBatch
@@ -135,6 +136,7 @@ class Deliveries:
     payload_bytes: int
     delivery_counts: Sequence[int] = ()
     positions: Positions | None = None
+    lasting: pa.RecordBatch | None = None
 
     @property
     def last_tag(self) -> int:

@@ -1,7 +1,7 @@
 """The origin key of each message of a link: its id, or a fingerprint of its content. Rules L2 - L4.
 
 Invariant: the key of a message is the same at each delivery, in each version and on each machine;
-another delivery of it must not change its rows (L3), which is the adapters' part.
+another delivery of it must not change the rows that are given (L3), which is the adapters' part.
 
 A fingerprint is blake2b with 16 bytes over all columns of a row, each with its length before it, so
 that no two rows have the same text. The texts are joined by Arrow, a column at a time; the hash is

@@ -53,6 +53,7 @@ class SetAside:
         for row in (*unfit, deliveries.rows.num_rows):
             if row > begin:
                 counts, positions = deliveries.delivery_counts, deliveries.positions
+                lasting = deliveries.lasting
                 yield replace(
                     deliveries,
                     rows=deliveries.rows.slice(begin, row - begin),
@@ -60,6 +61,7 @@ class SetAside:
                     redelivered=deliveries.redelivered[begin:row],
                     delivery_counts=counts[begin:row] if counts else (),
                     positions=positions and positions.part(begin, row),
+                    lasting=None if lasting is None else lasting.slice(begin, row - begin),
                 )
             if row in unfit:
                 self.add(deliveries.first_tag + row)

@@ -260,7 +260,8 @@ class Transfer:
 
     async def _store(self, deliveries: Deliveries) -> None:
         rows = deliveries.rows
-        found = self._key.of(rows, deliveries.positions)
+        lasting = rows if deliveries.lasting is None else deliveries.lasting
+        found = self._key.of(lasting, deliveries.positions)
         at_once = self._at_once(deliveries)
         self._counters.taken += rows.num_rows
         self._counters.without_id += found.without_id

@@ -98,11 +98,12 @@ class Incoming:
         body: The value of the body column.
         texts: The values of the text columns, by name.
         headers: Its headers, in order.
+        lasting: The headers without its ttl: that counts down at the broker (L3).
         created: Its creation time, if it has one.
         delivery_count: The number of earlier deliveries.
     """
 
-    __slots__ = ("body", "created", "delivery_count", "headers", "texts")
+    __slots__ = ("body", "created", "delivery_count", "headers", "lasting", "texts")
 
     def __init__(self, raw: bytes) -> None:
         self.texts: dict[str, str] = {}
@@ -118,12 +119,13 @@ class Incoming:
         extra: dict[str, Any] = {}
         application: Mapping[str, Any] = {}
         body: list[bytes] = []
+        ttl: int | None = None
         for section in found:
             match section.code:
                 case sections.DATA:
                     body.append(sections.binary(raw, section))
                 case sections.HEADER:
-                    self._read_header(_items(raw, section, _HEADER), extra)
+                    ttl = self._read_header(_items(raw, section, _HEADER), extra)
                 case sections.PROPERTIES:
                     self._read_properties(_items(raw, section, _PROPERTIES), extra)
                 case sections.APPLICATION_PROPERTIES:
@@ -138,14 +140,15 @@ class Incoming:
                 case _:
                     raise ValueError("a section that has no field at the local broker")
         self.body = body[0] if len(body) == 1 else b"".join(body)
-        self.headers = _headers(application, extra)
+        self.headers = self.lasting = _headers(application, extra)
+        if ttl is not None:
+            self.headers = _headers(application, {**extra, _EXPIRATION: str(ttl)})
 
-    def _read_header(self, items: Sequence[Any], extra: dict[str, Any]) -> None:
+    def _read_header(self, items: Sequence[Any], extra: dict[str, Any]) -> int | None:
         self.delivery_count = int(items[_AT_COUNT] or 0)
         if items[_AT_PRIORITY] is not None:
             extra[_PRIORITY] = int(items[_AT_PRIORITY])
-        if items[_AT_TTL] is not None:
-            extra[_EXPIRATION] = str(int(items[_AT_TTL]))
+        return None if items[_AT_TTL] is None else int(items[_AT_TTL])
 
     def _read_properties(self, items: Sequence[Any], extra: dict[str, Any]) -> None:
         for name, place in _COLUMNS.items():
@@ -185,17 +188,22 @@ class Incoming:
                     items = _items(raw, section, _PROPERTIES)
                     self.texts = dict(_readable_ids(items))
         self.body = raw[start:]
-        self.headers = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
+        self.headers = self.lasting = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
 
 
-def to_rows(messages: Sequence[Incoming]) -> pa.RecordBatch:
-    """Messages as the columns to publish; columns that no message uses are left out."""
+def to_rows(messages: Sequence[Incoming], *, lasting: bool = False) -> pa.RecordBatch:
+    """Messages as the columns to publish; columns that no message uses are left out.
+
+    Args:
+        messages: The messages.
+        lasting: Leave out what another delivery of a message would change (L3).
+    """
     columns: dict[str, pa.Array] = {"body": pa.array([each.body for each in messages], pa.binary())}
     for name in _COLUMNS:
         texts = [each.texts.get(name) for each in messages]
         if any(text is not None for text in texts):
             columns[name] = pa.array(texts, pa.string())
-    headers = [each.headers for each in messages]
+    headers = [each.lasting if lasting else each.headers for each in messages]
     if any(headers):
         columns["headers"] = pa.array(headers, HEADERS)
     times = [each.created for each in messages]

@@ -206,12 +206,14 @@ class Amqp1Subscription:
                 break
             messages.append(Incoming(self._messages.popleft()))
         counts = [each.delivery_count for each in messages]
+        changing = any(each.headers is not each.lasting for each in messages)
         return Deliveries(
             to_rows(messages),
             first,
             [count > 0 for count in counts],
             sum(len(each.body) for each in messages),
             counts,
+            lasting=to_rows(messages, lasting=True) if changing else None,
         )
 
     # --- settlements ---

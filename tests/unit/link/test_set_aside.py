@@ -53,10 +53,13 @@ def test_a_proof_within_a_range():
 def test_the_parts_between():
     rows = pa.record_batch({"body": pa.array([b"a", b"b", b"c", b"d"])})
     numbering = SetAside()
-    taken = Deliveries(rows, 1, [False, True, False, True], 4, [0, 1, 2, 3])
+    lasting = pa.record_batch({"body": pa.array([b"A", b"B", b"C", b"D"])})
+    flags, counts = [False, True, False, True], [0, 1, 2, 3]
+    taken = Deliveries(rows, 1, flags, 4, counts, lasting=lasting)
     one, two = numbering.parts(taken, {1: "large", 3: "large"})
     assert (one.first_tag, two.first_tag) == (1, 2)
     assert (one.rows["body"].to_pylist(), two.rows["body"].to_pylist()) == ([b"a"], [b"c"])
+    assert two.lasting["body"].to_pylist() == [b"C"]
     assert (one.redelivered, one.delivery_counts) == ([False], [0])
     assert (two.redelivered, two.delivery_counts) == ([False], [2])
     (rest,) = numbering.parts(Deliveries(rows, 5, [False] * 4, 4), {})

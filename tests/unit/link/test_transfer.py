@@ -39,10 +39,11 @@ class Subscription:
         self.left = None
         self._tag = 0
 
-    def bring(self, *bodies, redelivered=False, counts=()):
+    def bring(self, *bodies, redelivered=False, counts=(), lasting=None):
         rows = pa.record_batch({"body": pa.array(bodies, pa.binary())})
         flags = [redelivered] * len(bodies)
-        self.coming.put_nowait(Deliveries(rows, self._tag + 1, flags, 1, counts))
+        taken = Deliveries(rows, self._tag + 1, flags, 1, counts, lasting=lasting)
+        self.coming.put_nowait(taken)
         self._tag += len(bodies)
 
     async def deliver(self):
@@ -70,6 +71,7 @@ class Edge:
         self.held = 1 << 30
         self.missing = 0
         self.stored = []
+        self.keys = set()
         self.reports = []
         self._permits = asyncio.Queue()
         self._changed = asyncio.Event()
@@ -82,6 +84,7 @@ class Edge:
     async def store(self, first, rows, *, keys, checks, content, redelivered, at_once):
         assert len(keys) == 2 * len(checks) == 16 * rows.num_rows
         self.stored.append((first, rows.num_rows, content, redelivered, at_once))
+        self.keys.add(keys + checks)
         return StoredDeliveries((StoredRun(first, rows.num_rows, 1, False, False),))
 
     def permit(self, *ranges, subscription=None, rejected=()):
@@ -159,6 +162,15 @@ async def test_missing_messages_are_logged_once(caplog):
         await running.until(logged)
         await looks(running, Remaining(0, 1, 2))
         assert logged() == [{"link": "link", "queue": "q", "messages": 4}]
+
+
+async def test_keys_are_of_what_lasts():
+    """L3: what another delivery of a message changes is stored, and is not in its key."""
+    async with Running() as running:
+        for body in (b"a", b"b"):
+            running.source.bring(body, lasting=pa.record_batch({"body": [b"same"]}))
+        await running.until(lambda: running.counters.stored == 2)
+        assert len(running.edge.keys) == 1
 
 
 async def test_a_stop_before_the_edge_has_answered():

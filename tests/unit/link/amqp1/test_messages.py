@@ -85,12 +85,16 @@ def test_ids_and_bodies(made, body, inferred):
 
 
 def test_what_a_delivery_changes_is_not_kept():
-    """L3: delivery count, annotations on the way and the order of properties do not count."""
+    """L3: delivery count, the rest of the ttl, annotations on the way, and the order of properties
+    do not count.
+    """
     lock, received = {proton.symbol("x-opt-lock"): "a"}, {proton.symbol("x-opt-received"): 5}
-    first = message(id="1", properties={"a": "1", "b": "2"})
-    added = {"delivery_count": 3, "instructions": lock, "annotations": received}
-    again = message(id="1", properties={"b": "2", "a": "1"}, **added)
-    assert fingerprints(to_rows([Incoming(again)])) == fingerprints(to_rows([Incoming(first)]))
+    kept = {"id": "1", "priority": 7}
+    first = message(properties={"a": "1", "b": proton.int32(2)}, ttl=60, **kept)
+    added = {"delivery_count": 3, "ttl": 59.5, "instructions": lock, "annotations": received}
+    again = message(properties={"b": proton.int32(2), "a": "1"}, **added, **kept)
+    prints = [fingerprints(to_rows([Incoming(each)], lasting=True)) for each in (first, again)]
+    assert prints[0] == prints[1]
     assert (Incoming(first).delivery_count, Incoming(again).delivery_count) == (0, 3)
 
 

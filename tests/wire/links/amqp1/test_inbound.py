@@ -19,10 +19,10 @@ from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of ever
 
 def test_what_is_given_back_without_ids(peer, edge, inbound, accepting):
     """L6: without ids, messages redelivered unmarked after a stop or kill are matched with held
-    ones; none is doubled or counted as ambiguous.
+    ones; none is doubled or counted as ambiguous. L3: Qpid counts their ttl down.
     """
     count = 40
-    peer.publish(range(count))
+    peer.publish(range(count), ttl=3600)
     link = inbound(peer, origin_key="fingerprint")
     eventually("the messages", lambda: edge.ready, equals(count))
     assert accepting.step(10) == 10
