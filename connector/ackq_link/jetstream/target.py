@@ -89,7 +89,8 @@ class StreamTarget:
                 error = InvalidArgumentError(f"The link's routing-key cannot be used: {flaw}.")
                 raise CutError(error.message, error)  # noqa: TRY301 - one way out
             self._warn(window_s)
-            producer = StreamProducer(self, connection, window_s, own)
+            transforms = bool(found["config"].get("subject_transform"))
+            producer = StreamProducer(self, connection, window_s, own, transforms=transforms)
             await producer.start()
         except BaseException:
             await connection.close()
@@ -138,9 +139,12 @@ class StreamProducer:
         connection: NatsConnection,
         window_s: float,
         own: Sequence[str] = (),
+        *,
+        transforms: bool = False,
     ) -> None:
         self._target = target
         self._own = own  # the stream's subjects
+        self._transforms = transforms  # it stores messages under other subjects
         self._connection = connection
         self._window_s = window_s
         self._inbox = connection.new_inbox()
@@ -268,11 +272,19 @@ class StreamProducer:
         if self._cut is not None:
             return
         there = found.get("message")
-        if there is None or sending.frames[row] == _stored(there):
+        if there is None or self._is_same(sending.frames[row], _stored(there)):
             sending.confirmed.append(row)
         else:
             sending.refused[row] = _ANOTHER.format(self._window_s)
         sending.answered(row)
+
+    def _is_same(self, sent: tuple[str, bytes, bytes], stored: tuple[str, bytes, bytes]) -> bool:
+        """Whether the stream's message is the one that was sent, maybe under another subject.
+
+        A subject that is none of the stream's own reached it by a mapping of the account.
+        """
+        own = any(takes(each, sent[0]) for each in self._own)
+        return sent[1:] == stored[1:] and (sent[0] == stored[0] or self._transforms or not own)
 
     def _looked(self, look: asyncio.Task[None]) -> None:
         """Ends the connection if a look at a duplicate failed: its row would wait for ever."""

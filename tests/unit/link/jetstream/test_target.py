@@ -1,6 +1,7 @@
 """A producer for a stream whose server does not answer, on a connection without a server."""
 
 import asyncio
+import base64
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import Limits
 from ackq_link.jetstream import target
 from ackq_link.jetstream.address import NatsAddress
+from ackq_link.jetstream.messages import encoded
 from tests.fakes.clock import LoopTime, run
 from tests.unit.link.jetstream.recorded import Connection
 
@@ -27,10 +29,10 @@ def clock(monkeypatch):
 
 
 @asynccontextmanager
-async def publishing(own=("s.>",), stream=STREAM):
+async def publishing(own=("s.>",), stream=STREAM, **given):
     """A connection, and two tasks that publish two rows each on it, to a stream's own subjects."""
     connection = Connection()
-    producer = target.StreamProducer(stream, connection, 120.0, own)
+    producer = target.StreamProducer(stream, connection, 120.0, own, **given)
     await producer.start()
     keys = ["s.x", 's."é']
     rows = pa.record_batch({"body": [b"1", b"2"], "message_id": ["1", "2"], "routing_key": keys})
@@ -117,6 +119,25 @@ async def test_a_user_who_may_not_look_at_messages():
         assert connection.on_denied("$JS.API.STREAM.MSG.GET.s")
         connection.store(1, 0, 1, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
         await all_confirmed(tasks[:1])
+
+
+@pytest.mark.parametrize(
+    ("own", "transforms", "refused"),
+    [(["s.>"], False, [0]), (["s.>"], True, []), (["t.>"], False, [])],
+    ids=["its own", "transformed by the stream", "mapped by the account"],
+)
+async def test_a_duplicate_under_another_subject(own, transforms, refused):
+    """L23: it is another message, unless the server gives the subject that it is stored under."""
+
+    async def ask(*_):
+        block = base64.b64encode(encoded([("Nats-Msg-Id", "1")]))
+        return {"message": {"subject": "t.x", "hdrs": block, "data": base64.b64encode(b"1")}}
+
+    async with publishing(own, transforms=transforms) as (connection, tasks):
+        connection.ask = ask
+        connection.store(1, 0, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
+        connection.store(1, 1)
+        assert [*(await tasks[0]).refused] == refused
 
 
 async def test_a_paused_link_reads_its_answers_first(clock):

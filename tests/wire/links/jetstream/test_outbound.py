@@ -35,6 +35,18 @@ def test_one_id_for_two_messages(nats_server, edge, outbound):
     assert "another message with this id" in link.log
 
 
+def test_a_stream_that_transforms_subjects(nats_server, edge, outbound):
+    """L23: a repetition is one message, though the stream has it under another subject."""
+    stream = Stream(nats_server, {"subject_transform": {"src": ">", "dest": "kept.>"}})
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        for _ in range(2):
+            publisher.publish("1", message_id="1")
+    link = outbound(stream)
+    eventually("the messages", lambda: edge.total_with_delayed, equals(0))
+    assert link.stop() == 0
+    assert (stream.left, events(link, "refused")) == (1, [])
+
+
 def test_what_no_stream_takes(stream, edge, outbound):
     """L22: a message to a subject that no stream takes waits at the edge."""
     link = outbound(stream, routing_key="")
