@@ -9,6 +9,7 @@ with one cut, and calls no callback after that.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -96,7 +97,7 @@ class Amqp1Connection(asyncio.Protocol):
             queue: The queue's address; empty: the broker makes one for the lifetime of this link.
             browse: Whether it gets copies, and every message stays in the queue.
         """
-        link = self._new_session().receiver(f"ackq-{queue}")
+        link = self._new_session().receiver(_link_name(queue))
         if queue:
             link.source.address = queue
         else:
@@ -110,7 +111,7 @@ class Amqp1Connection(asyncio.Protocol):
 
     async def send(self, queue: str) -> Sender:
         """Attaches a sending link to a queue. Raises CutError."""
-        link = self._new_session().sender(f"ackq-{queue}")
+        link = self._new_session().sender(_link_name(queue))
         link.target.address = queue
         await self._attach(link)
         return link
@@ -371,6 +372,11 @@ _HANDLERS: Final[Mapping[Any, Callable[[Amqp1Connection, Event], None]]] = {
     Event.LINK_REMOTE_DETACH: Amqp1Connection._on_detach,  # noqa: SLF001 - same
     Event.TRANSPORT_ERROR: Amqp1Connection._on_error,  # noqa: SLF001 - same
 }
+
+
+def _link_name(queue: str) -> str:
+    """A name that no other attach has: with a known one Qpid ends the link that has it (L14)."""
+    return f"ackq-{queue}-{uuid.uuid4().hex}"
 
 
 def _done(future: asyncio.Future[None]) -> None:

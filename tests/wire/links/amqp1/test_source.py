@@ -138,6 +138,19 @@ async def test_what_is_learnt(artemis_queues, qpid):
     assert f'match="{BARE}"' in limits[1].remedy
 
 
+async def test_learning_ends_no_subscription(peer):
+    """L14: limits are learnt beside the subscription, which goes on."""
+    peer.publish(range(WINDOW))
+    place = source(peer)
+    subscription = await place.subscribe()
+    await deliveries(subscription, WINDOW)
+    for _ in range(2):
+        await place.learn()
+    subscription.settle(1, WINDOW)
+    await eventually_async("the proof", lambda: subscription.proven, equals(WINDOW))
+    await subscription.close()
+
+
 async def test_a_window_of_bytes(peer):
     """L19: at `window_bytes` no more credit is given; at half of them a little."""
     peer.send(Message(id=str(n), body=b"x" * 1000, inferred=True) for n in range(50))
