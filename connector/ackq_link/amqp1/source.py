@@ -32,6 +32,8 @@ _BATCH_BYTES: Final = 8 << 20
 _CLOSE_S: Final = 5.0
 # Seconds between pings.
 _PROOF_S: Final = 1.0
+# Outcomes by which a broker says that it did not take an acceptance.
+_NOT_ACCEPTED: Final = {Delivery.RELEASED, Delivery.MODIFIED, Delivery.REJECTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,9 @@ class Amqp1Subscription:
                 self._held_bytes += size
                 self._received_bytes += size
                 self._messages.append(message)
+            elif _is_taken_back(delivery) and not self._closing:
+                self._on_end(CutError("the broker took back a message that it had delivered"))
+                return
         if self._messages:
             self._arrived.set()
         self._take_answers()
@@ -322,3 +327,11 @@ class Amqp1Subscription:
             if timer is not None:
                 timer.cancel()
         self._timer = self._proof = None
+
+
+def _is_taken_back(delivery: Delivery) -> bool:
+    """Whether the broker settled a delivery of which the link said nothing, or not as accepted."""
+    if not delivery.settled:
+        return False
+    said = delivery.local_state
+    return not said or (said == Delivery.ACCEPTED and delivery.remote_state in _NOT_ACCEPTED)
