@@ -148,6 +148,11 @@ def rejects_unfit(on_reject: OnReject, limits: QueueLimits) -> bool:
     return kept and not limits.rejected_again
 
 
+def loses_rejected(on_reject: OnReject, limits: QueueLimits) -> bool:
+    """Whether the remote broker would drop messages that are rejected there to be kept (L28)."""
+    return on_reject is OnReject.THERE and limits.dead_letters is False
+
+
 def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLimits) -> str:
     """A warning if it is not known whether the remote queue keeps rejected messages; else empty.
 
@@ -164,7 +169,7 @@ def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLi
         )
     if on_reject is OnReject.DISCARD:
         return ""
-    if limits.dead_letters is False:
+    if loses_rejected(on_reject, limits):
         raise PreconditionFailedError(
             f"The queue '{queue}' has no dead-letter exchange: messages that link {link} rejects at"
             f" its broker would be lost. Give it one: {limits.remedy} - or keep dead letters at the"

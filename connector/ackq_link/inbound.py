@@ -21,7 +21,6 @@ from ackq_link.hold_policy import (
     OnMaxHold,
     OnReject,
     check_rejections,
-    rejects_unfit,
 )
 from ackq_link.keys import KeyRule
 from ackq_link.process import Edge, StoppedError, after_cut, back_off, log, unless
@@ -289,7 +288,7 @@ class Inbound:
             holding,
             self.counters,
             early,
-            reject_unfit=rejects_unfit(self.rules.on_reject, holding.limits),
+            on_reject=self.rules.on_reject,
         )
         requeue = False
         try:

@@ -22,7 +22,7 @@ from ackq.text import printable
 from ackq.v1 import links_pb2
 from ackq_link.adapter import CutError, Deliveries, SourceSubscription
 from ackq_link.edge import AsyncLink, Proof
-from ackq_link.hold_policy import HoldPolicy, OnMaxHold
+from ackq_link.hold_policy import HoldPolicy, OnMaxHold, OnReject, loses_rejected, rejects_unfit
 from ackq_link.keys import KeyRule
 from ackq_link.process import STOP_GRACE_S, StoppedError, log, unless
 from ackq_link.set_aside import SetAside, Settlements, unfit
@@ -99,8 +99,8 @@ class Transfer:
         holding: The policy for how long deliveries are held.
         counters: The link's counters.
         early: The number of redelivered messages to acknowledge as soon as they are matched (L15).
-        reject_unfit: Whether messages that the edge cannot take are rejected at the remote broker
-            (L29).
+        on_reject: Where rejected messages go: with the limits that were learnt last it decides what
+            may be rejected at the remote broker (L28, L29).
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Transfer:
         counters: InboundCounters,
         early: int = 0,
         *,
-        reject_unfit: bool = False,
+        on_reject: OnReject = OnReject.HERE,
     ) -> None:
         self._name = name
         self._edge = edge
@@ -122,7 +122,7 @@ class Transfer:
         self._holding = holding
         self._counters = counters
         self._early = early
-        self._reject_unfit = reject_unfit
+        self._on_reject = on_reject
         self._aside = SetAside()
         self._settlements = Settlements()
         self._number = self._stored_number = 0  # of the last delivery taken, of the last stored
@@ -216,7 +216,7 @@ class Transfer:
         """Rejects a delivery that the edge cannot take, or leaves it unacknowledged (L29)."""
         self._counters.set_aside += 1
         self._counters.set_aside_reason = reason
-        if self._reject_unfit:
+        if rejects_unfit(self._on_reject, self._holding.limits):
             self._subscription.reject(tag, tag)
             self._settlements.other()
             became = "It is rejected at the remote broker"
@@ -306,6 +306,8 @@ class Transfer:
             if permits.subscription != self._edge.subscription:
                 continue
             for (first, last), rejected in permits.outcomes:
+                if rejected:
+                    await self._until_kept()
                 settle = self._subscription.reject if rejected else self._subscription.settle
                 for tags in self._aside.tags(first, last):
                     settle(*tags)
@@ -319,6 +321,11 @@ class Transfer:
                 self._turnaround_s = time.monotonic() - self._batch_times[at]
             self._note_proven()
             self._acknowledged.set()
+
+    async def _until_kept(self) -> None:
+        """Waits while the remote queue has lost its dead-letter exchange (L28)."""
+        while loses_rejected(self._on_reject, self._holding.limits):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(_LOOK_S)
 
     async def _finish(self, taking: asyncio.Task[None]) -> None:
         """After a stop: ends taking, waits for batches in flight, settles what is permitted.

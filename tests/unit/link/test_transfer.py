@@ -11,7 +11,7 @@ from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_link import transfer
 from ackq_link.adapter import Deliveries, QueueLimits, Remaining
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
-from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
+from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold, OnReject
 from ackq_link.keys import KeyRule
 from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, InboundCounters, Transfer
@@ -112,7 +112,7 @@ class Edge:
 class Running:
     """A running transfer between a `Subscription` and an `Edge`, in virtual time."""
 
-    def __init__(self, early=0, limits=None, *, reject_unfit=False, **rules):
+    def __init__(self, early=0, limits=None, *, on_reject="here", **rules):
         self.source, self.edge, self.counters = Subscription(), Edge(), InboundCounters()
         self.holding = HoldPolicy(HoldRules(**rules))
         self.holding.limits = limits or QueueLimits()
@@ -124,7 +124,7 @@ class Running:
             self.holding,
             self.counters,
             early,
-            reject_unfit=reject_unfit,
+            on_reject=OnReject(on_reject),
         )
         self.task = asyncio.create_task(self.transfer.run(asyncio.Event()))
 
@@ -217,13 +217,29 @@ async def test_held_too_long(action):
         assert running.counters.renewals == 1
 
 
+async def test_a_remote_queue_that_loses_its_dead_letter_exchange():
+    """L28: nothing is rejected there, nor settled behind it, until the queue has one again."""
+    kept, lost = QueueLimits(dead_letters=True), QueueLimits(dead_letters=False)
+    async with Running(limits=kept, on_reject="there") as running:
+        running.source.bring(b"a", b"b", b"c")
+        await running.until(lambda: running.counters.stored == 3)
+        running.holding.limits = lost
+        running.edge.permit((1, 1), (2, 2), (3, 3), rejected=[False, True, False])
+        await asyncio.sleep(10 * transfer._LOOK_S)
+        assert (running.source.settled, running.source.rejected) == ([(1, 1)], [])
+        running.holding.limits = kept
+        await running.until(lambda: running.counters.settled == 3)
+        assert (running.source.settled, running.source.rejected) == ([(1, 1), (3, 3)], [(2, 2)])
+
+
 LARGE = b"x" * MAX_MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("rejects", [True, False])
 async def test_what_the_edge_cannot_take_is_set_aside(rejects):
-    """L29: unfit messages are rejected or left; the others are stored as usual."""
-    async with Running(reject_unfit=rejects) as running:
+    """L29: unfit messages are rejected or left, by the limits of now; others are stored."""
+    async with Running(limits=QueueLimits(dead_letters=not rejects)) as running:
+        running.holding.limits = QueueLimits(dead_letters=rejects)
         running.source.bring(b"a", LARGE, b"b")
         running.source.bring(LARGE)
         running.source.bring(b"c")
