@@ -15,6 +15,7 @@ from ackq.errors import (
     InvalidArgumentError,
     NotFoundError,
     PermissionDeniedError,
+    PreconditionFailedError,
     UnauthenticatedError,
 )
 from ackq_link.adapter import CutError
@@ -79,8 +80,9 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
     if not isinstance(error, Condition):
         return CutError(f"{address.url}: {str(error) or type(error).__name__}")
     said = f"{error.name}: {error.description}" if error.description else error.name
-    if error.name in _REFUSALS:
-        kind, sentence = _REFUSALS[error.name]
+    name = NO_QUEUE if _TOPIC in error.description else error.name
+    if name in _REFUSALS:
+        kind, sentence = _REFUSALS[name]
         message = sentence.format(user=address.user or address.mechanism, place=place, said=said)
         return CutError(f"{address.url}: {message}", kind(f"{address.url}: {message}"))
     return CutError(f"{address.url}: {said}", by_message=error.name in _BY_MESSAGE)
@@ -95,6 +97,9 @@ _BY_MESSAGE: Final = {
 # Names outside the specification, for failures that the connection itself detects.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
+# As which Artemis refuses to treat a topic as a queue, and its words.
+NO_QUEUE: Final = "ackq:no-queue"
+_TOPIC: Final = "not configured for queue support"
 _CREDENTIALS: Final = (
     "the broker refuses user '{user}' or the password, or the SASL mechanism. Set them with user"
     " and password-file; a client certificate (cert) is used without a user."
@@ -107,6 +112,11 @@ _PERMISSION: Final = (
     "user '{user}' has no permission for '{place}': {said}. A link needs to consume from the queue"
     " that it takes from, and to send to the one that it publishes to."
 )
+_NO_QUEUE: Final = (
+    "'{place}' is no queue: {said}. From a topic a link would get only what comes while it is"
+    " connected. Name one of its queues as ADDRESS::QUEUE, or give the address the routing type"
+    " anycast."
+)
 _PLACE: Final = (
     "there is no '{place}': {said}. Create it at that broker, or correct the name; a link declares"
     " nothing at a remote broker."
@@ -114,6 +124,7 @@ _PLACE: Final = (
 _REFUSALS: Final[Mapping[str, tuple[type[AckqError], str]]] = {
     SASL_FAILED: (UnauthenticatedError, _CREDENTIALS),
     OTHER_PROTOCOL: (InvalidArgumentError, _PROTOCOL),
+    NO_QUEUE: (PreconditionFailedError, _NO_QUEUE),
     "amqp:unauthorized-access": (PermissionDeniedError, _PERMISSION),
     "amqp:not-found": (NotFoundError, _PLACE),
 }

@@ -27,6 +27,7 @@ from proton import (
     Session,
     Terminus,
     Transport,
+    symbol,
 )
 
 from ackq_link.adapter import CutError
@@ -44,6 +45,8 @@ _HANDSHAKE_S: Final = 10.0
 _CLOSE_S: Final = 5.0
 _MAX_FRAME_BYTES: Final = 1 << 16
 _FRAMING: Final = "amqp:connection:framing-error"
+# Between an address of Artemis and one of its queues.
+_OF_ADDRESS: Final = "::"
 
 
 class Amqp1Connection(asyncio.Protocol):
@@ -100,6 +103,9 @@ class Amqp1Connection(asyncio.Protocol):
         link = self._new_session().receiver(_link_name(queue))
         if queue:
             link.source.address = queue
+            if _OF_ADDRESS not in queue:
+                # Else Artemis makes a queue of its own for this link at an address that is a topic.
+                link.source.capabilities.put_symbol(symbol("queue"))
         else:
             link.source.dynamic = True
         if browse:

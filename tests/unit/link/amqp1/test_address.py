@@ -33,6 +33,11 @@ def test_the_parts_of_a_url():
         (Condition(OTHER_PROTOCOL, ""), errors.InvalidArgumentError, "5672"),
         (Condition("amqp:unauthorized-access", "no"), errors.PermissionDeniedError, "'q'"),
         (Condition("amqp:not-found", "none"), errors.NotFoundError, "Create it at that broker"),
+        (
+            Condition("amqp:illegal-state", "Address q is not configured for queue support"),
+            errors.PreconditionFailedError,
+            "ADDRESS::QUEUE",
+        ),
         (ssl.SSLError(1, "certificate verify failed"), errors.TlsError, "names the authority"),
         (ConnectionAbortedError("SSL handshake is taking long"), errors.TlsError, "speaks TLS"),
     ],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests import ivy
 from tests.wire.links.amqp1 import servers
-from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, SMALL, USER
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, SMALL, TOPIC, USER
 
 VERSION = "2.40.0"
 _BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
@@ -92,5 +92,5 @@ keyStorePath={pem};keyStoreType=PEM</acceptor>
 <max-size-bytes>5000</max-size-bytes><address-full-policy>FAIL</address-full-policy>
 </address-setting>
 </address-settings>
-<addresses>{addresses}</addresses>
+<addresses>{addresses}<address name="{TOPIC}"><multicast/></address></addresses>
 </core></configuration>"""

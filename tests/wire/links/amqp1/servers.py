@@ -23,6 +23,8 @@ SMALL = "small"
 # In Artemis: a queue that drops a message at its tenth delivery, without dead-lettering it.
 BARE = "bare"
 DEAD_LETTERS = "dead"
+# In Artemis: an address of which each receiver has a copy of what comes while it is there.
+TOPIC = "topic"
 
 
 def connect(endpoint, timeout_s):

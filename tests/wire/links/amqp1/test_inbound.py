@@ -7,7 +7,7 @@ from tests.optional import needs
 needs("proton", "amqp1")
 
 from tests.eventually import equals  # noqa: E402
-from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, TOPIC  # noqa: E402
 from tests.wire.links.conftest import eventually, filled, info, refused, take  # noqa: E402
 from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of every protocol
     finished,
@@ -55,6 +55,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound, hasty, accepting):
         ({"broker": "amqp://127.0.0.1:{port}", "password_file": ""}, "user 'ANONYMOUS'"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}"}, "TLS failed"),
         ({"broker_queue": BARE}, "<dead-letter-address>"),
+        ({"broker_queue": TOPIC, "accept_limit": True}, "'topic' is no queue"),
         ({"broker_queue": BARE, "on_reject": "there", "accept_limit": True}, "<dead-letter-addr"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}", "ca": "{ca}", "queue": "none"}, "'none'"),
     ],
@@ -62,7 +63,8 @@ def test_a_broker_that_is_killed(artemis, edge, inbound, hasty, accepting):
 def test_what_is_refused_at_the_start(artemis, edge, inbound, amqp1_authority, change, remedy):
     """L14, L17, L28: a start that cannot work exits with 2 and the remedy, without password.
 
-    A queue without dead letters is refused, as ten cuts would lose messages.
+    A queue without dead letters is refused, as ten cuts would lose messages; a topic, as each would
+    lose what comes meanwhile.
     """
     server = artemis.server
     places = {"port": server.port, "tls_port": server.tls_port, "ca": amqp1_authority.ca}
