@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from yarl import URL
@@ -67,7 +67,7 @@ class Management:
             CutError: The API failed; with a refusal if a retry cannot mend it.
         """
         try:
-            found = await asyncio.to_thread(self._get, address, queue)
+            found = await asyncio.to_thread(self._get, address, "queues", queue)
         except CutError as cut:
             if not isinstance(cut.refusal, UnauthenticatedError):
                 raise
@@ -76,14 +76,29 @@ class Management:
                 " configuration gives, or assumes those of the broker's version"
             )
             return QueueLimits(warnings=(warning,))
-        return limits_of(found)
+        limits, exchange = limits_of(found), dead_letter_exchange(found)
+        if exchange and not await self._has_exchange(address, exchange):
+            warning = (
+                f"the dead-letter exchange '{exchange}' of the queue does not exist: RabbitMQ drops"
+                " its dead letters. Declare it, or name another one"
+            )
+            return replace(limits, dead_letters=False, warnings=(warning,))
+        return limits
 
-    def _get(self, address: BrokerAddress, queue: str) -> Mapping[str, Any]:
+    async def _has_exchange(self, address: BrokerAddress, exchange: str) -> bool:
+        """Whether an exchange exists; one that the link's user may not see counts as existing."""
+        try:
+            await asyncio.to_thread(self._get, address, "exchanges", exchange)
+        except CutError as cut:
+            return not isinstance(cut.refusal, NotFoundError)
+        return True
+
+    def _get(self, address: BrokerAddress, kinds: str, name: str) -> Mapping[str, Any]:
         vhost = URL(address.url).path.removeprefix("/") or "/"
-        place = "/".join(urllib.parse.quote(part, safe="") for part in (vhost, queue))
+        place = "/".join(urllib.parse.quote(part, safe="") for part in (vhost, name))
         login = address.connect_url()
         basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode("ascii")
-        path = f"/api/queues/{place}"
+        path = f"/api/{kinds}/{place}"
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             f"{self.url.rstrip('/')}{path}",
             headers={"Authorization": f"Basic {basic}"},
@@ -135,12 +150,17 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
         kind=str(found.get("type") or arguments.get("x-queue-type") or ""),
         consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
         delivery_limit=smallest("delivery-limit"),
-        dead_letters=bool(
-            arguments.get("x-dead-letter-exchange") is not None
-            or policy.get("dead-letter-exchange") is not None
-        ),
+        dead_letters=dead_letter_exchange(found) is not None,
         single_active=arguments.get("x-single-active-consumer") is True,
     )
+
+
+def dead_letter_exchange(found: Mapping[str, Any]) -> str | None:
+    """The name of a described queue's dead-letter exchange, of which the argument goes first."""
+    own = _table(found.get("arguments")).get("x-dead-letter-exchange")
+    policy = _table(found.get("effective_policy_definition"))
+    name = own if own is not None else policy.get("dead-letter-exchange")
+    return None if name is None else str(name)
 
 
 def _table(value: object) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Queue limits from RabbitMQ's HTTP API, read from a server that answers as RabbitMQ does."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -88,6 +89,28 @@ async def test_other_answers(answer, refusal, told):
         await answered(answer)
     assert type(raised.value.refusal) is refusal
     assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("status", "kept"), [(200, True), (401, True), (404, False), (500, True)])
+async def test_a_dead_letter_exchange_that_does_not_exist(status, kept):
+    """L14: it keeps no dead letters, and the link warns."""
+    queue = json.dumps({"arguments": {"x-dead-letter-exchange": "d/e"}}).encode()
+    answers = [http(200, queue), http(status, b"{}")]
+    asked = []
+
+    async def serve(reader, writer):
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        writer.write(answers.pop(0))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        found = await Management(f"http://127.0.0.1:{port}").queue_limits(ADDRESS, "q")
+    assert asked == [b"/api/queues/a%2Fb/q", b"/api/exchanges/a%2Fb/d%2Fe"]
+    assert found.dead_letters is kept
+    assert [("'d/e' of the queue does not exist" in each) for each in found.warnings] == (
+        [] if kept else [True]
+    )
 
 
 SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}

@@ -87,6 +87,9 @@ def test_policies(queue_of, source, seer, policy):
     assert found.dead_letters is True
     policy(queue, delivery_limit=7)
     found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 5)
+    assert (found.dead_letters, found.warnings) == (False, ())
+    policy(queue, delivery_limit=7, dead_letter_exchange="none")
+    found = eventually("the policy", lambda: learnt(there), lambda each: each.warnings)
     assert found.dead_letters is False
 
 
