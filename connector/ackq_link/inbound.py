@@ -123,7 +123,7 @@ class Inbound:
             edge = AsyncLink(
                 replace(self.edge.broker, retry_ms=None),
                 link=self.name,
-                source=self.source.identity,
+                source=f"{self.source.identity}, key {self.rules.key.name}",
                 queue=self.edge.queue,
                 ack=self.rules.ack,
                 drop_ambiguous=self.rules.drop_ambiguous,

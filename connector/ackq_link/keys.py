@@ -76,6 +76,11 @@ class KeyRule:
         return self.text.removeprefix(_HEADER) if self.text.startswith(_HEADER) else ""
 
     @property
+    def name(self) -> str:
+        """The rule, the same for each text of it."""
+        return "message_id" if self.text == "auto" else self.text
+
+    @property
     def is_none(self) -> bool:
         """Whether the rule gives no message a key."""
         return self.text == "none"

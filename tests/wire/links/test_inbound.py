@@ -236,6 +236,18 @@ def test_what_is_refused_at_the_start(classic, edge, inbound, change, remedy):
     eventually("the remote messages", lambda: classic.ready, equals(1))
 
 
+def test_another_origin_key(classic, edge, inbound):
+    """L2: a link with another rule for origin keys would double what it holds, and is refused."""
+    classic.publish(range(5))
+    link = inbound(classic)
+    eventually("the messages", lambda: edge.ready, equals(5))
+    assert link.stop() == 0
+    other = inbound(classic, origin_key="fingerprint")
+    eventually("its end", lambda: other.ended is not None or edge.ready > 5)
+    assert (other.ended, edge.ids) == (2, [*range(5)])
+    assert "key message_id" in other.log.splitlines()[-1]
+
+
 def test_two_of_one_name(classic, inbound, low, talkative, tmp_path):
     """L1: a second process of a link is refused while the first is live, and then takes over.
 

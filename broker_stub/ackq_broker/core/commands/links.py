@@ -44,7 +44,8 @@ class OpenLink(Command):
     user's), LimitError.
 
     Attributes:
-        source: The remote queue, as text without credentials; it never changes for a link.
+        source: The remote queue, and after `, key ` the rule for origin keys, as text without
+            credentials; it never changes for a link.
         drop_ambiguous: Whether a delivery whose acknowledgement is in doubt is matched with the
             message of that key, though only its content is known (L7, `onAmbiguous=drop`).
         reject_there: Whether messages rejected locally are rejected at the remote broker, instead

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyroaring import BitMap64
 
 from ackq import limits
@@ -34,6 +36,9 @@ from ackq_broker.core.state.link import Link
 from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
+# Between the remote queue and the rule for origin keys (L2) in the text of a source.
+KEY: Final = ", key "
+
 
 def open_link(state: State, command: commands.OpenLink, now_us: int) -> Decision:
     """L1, L13, L27: creates a link, or opens a known one for its present or next holder."""
@@ -62,7 +67,7 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
     _check_history(state, found)
     _check_free(found, command)
     queue = queue_named(state, command.queue)
-    if (found.source, found.queue_id) != (command.source, queue.queue_id):
+    if _is_another(found.source, command.source) or found.queue_id != queue.queue_id:
         here = state.queues[found.queue_id].name
         raise PreconditionFailedError(
             f"The link '{found.name}' brings messages from {found.source} to queue '{here}'; this "
@@ -84,16 +89,18 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
         found.paused,
         answers.unproven_runs(found) if going_on else (),
     )
-    options = (found.ack, found.drop_ambiguous, found.reject_there)
+    source = command.source if KEY in command.source else found.source
+    options = (found.ack, found.drop_ambiguous, found.reject_there, found.source)
     claimed = found.user or not command.user
-    if same and claimed and options == (command.ack, command.drop_ambiguous, command.reject_there):
+    wanted = (command.ack, command.drop_ambiguous, command.reject_there, source)
+    if same and claimed and options == wanted:
         return Decision(reply=reply)
     record = records.LinkOpened(
         found.name,
         found.incarnation,
         epoch,
         holder,
-        found.source,
+        source,
         found.queue_id,
         command.ack.value,
         now_us,
@@ -118,6 +125,7 @@ def apply_opened(state: State, _sequence: int, record: records.LinkOpened) -> No
         link.cut(record.at_us)
     link.epoch = record.epoch
     link.holder = record.holder
+    link.source = record.source
     link.ack = LinkAck(record.ack)
     link.drop_ambiguous = record.drop_ambiguous
     link.reject_there = record.reject_there
@@ -211,6 +219,13 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
         command.user,
     )
     return Decision((record,), OpenedLink(command.new_incarnation, 1, 0, 1, False))
+
+
+def _is_another(source: str, wanted: str) -> bool:
+    """Whether two sources differ; one of a link of an earlier version does not name the key."""
+    if KEY in source and KEY in wanted:
+        return source != wanted
+    return source.partition(KEY)[0] != wanted.partition(KEY)[0]
 
 
 def _check_history(state: State, link: Link) -> None:
