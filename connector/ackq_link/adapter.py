@@ -128,6 +128,7 @@ class Deliveries:
         positions: The rows' origin keys, where the broker numbers its messages for good (L30).
         lasting: The rows without what another delivery of the same message would change (L3); None:
             they have nothing of the kind.
+        unmarked: Whether messages that the link gave back come without a mark, before all others.
     """
 
     rows: pa.RecordBatch
@@ -137,6 +138,7 @@ class Deliveries:
     delivery_counts: Sequence[int] = ()
     positions: Positions | None = None
     lasting: pa.RecordBatch | None = None
+    unmarked: bool = False
 
     @property
     def last_tag(self) -> int:

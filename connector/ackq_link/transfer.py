@@ -287,6 +287,8 @@ class Transfer:
         if self._early <= 0:
             return spared
         renewed = list(deliveries.redelivered)
+        if deliveries.unmarked:
+            renewed = [row < self._early for row in range(rows)]
         self._early -= sum(renewed)
         if spared is None:
             return renewed

@@ -219,6 +219,7 @@ class Amqp1Subscription:
             sum(len(each.body) for each in messages),
             counts,
             lasting=to_rows(messages, lasting=True) if changing else None,
+            unmarked=True,
         )
 
     # --- settlements ---

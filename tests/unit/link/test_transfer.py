@@ -39,10 +39,10 @@ class Subscription:
         self.left = None
         self._tag = 0
 
-    def bring(self, *bodies, redelivered=False, counts=(), lasting=None):
+    def bring(self, *bodies, redelivered=False, counts=(), **more):
         rows = pa.record_batch({"body": pa.array(bodies, pa.binary())})
         flags = [redelivered] * len(bodies)
-        taken = Deliveries(rows, self._tag + 1, flags, 1, counts, lasting=lasting)
+        taken = Deliveries(rows, self._tag + 1, flags, 1, counts, **more)
         self.coming.put_nowait(taken)
         self._tag += len(bodies)
 
@@ -162,6 +162,17 @@ async def test_missing_messages_are_logged_once(caplog):
         await running.until(logged)
         await looks(running, Remaining(0, 1, 2))
         assert logged() == [{"link": "link", "queue": "q", "messages": 4}]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+async def test_what_was_given_back_is_stored_for_good(marked):
+    """L15: it is permitted at once, where the remote broker does not mark it by its number."""
+    async with Running(early=2) as running:
+        for bodies in ([b"a"], [b"b", b"c"]):
+            running.source.bring(*bodies, redelivered=marked, unmarked=not marked)
+        await running.until(lambda: running.counters.stored == 3)
+        early = [at_once for *_, at_once in running.edge.stored]
+        assert early == [[True], [True, marked]]
 
 
 async def test_keys_are_of_what_lasts():

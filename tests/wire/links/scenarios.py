@@ -3,9 +3,11 @@
 They take `remote`, a queue or stream of another broker, which a fixture of the folder makes.
 """
 
+import pytest
+
 from ackq.client import Publisher
 from tests.eventually import equals
-from tests.wire.links.conftest import compare, eventually, info, strike, strike_going_out
+from tests.wire.links.conftest import compare, events, eventually, info, strike, strike_going_out
 
 
 def drained(edge, accepting, count):
@@ -30,6 +32,21 @@ def finished(link, remote, edge, accepting, count, *, in_order=True):
     assert link.stop() == 0
     assert remote.left == 0
     assert (accepting.ids if in_order else sorted(accepting.ids)) == list(range(count))
+
+
+@pytest.mark.parametrize("action", ["renew", "store"])
+def test_held_too_long(remote, edge, inbound, action):
+    """L15: deliveries held too long are renewed and matched, or with `store` permitted."""
+    remote.publish(range(20))
+    link = inbound(remote, max_hold=2, on_max_hold=action)
+    eventually("renewed", lambda: events(link, "renewed"))
+    eventually("the matches", lambda: info(edge).matched_held >= 20)
+    if action == "store":
+        eventually("the permits", lambda: info(edge).permitted, equals(20))
+    link.stop()
+    left = 20 if action == "renew" else 0
+    eventually("the remote messages", lambda: remote.left, equals(left))
+    assert edge.ids == list(range(20))
 
 
 def test_stored(remote, edge, inbound):

@@ -25,6 +25,7 @@ from tests.wire.links.scenarios import (  # noqa: F401 - scenarios of every prot
     drained,
     finished,
     test_faults,
+    test_held_too_long,
     test_settled,
     test_stored,
 )
@@ -136,21 +137,6 @@ def test_a_full_edge(classic, broker, inbound):
         take(accepting, 200, 10)
     assert accepting.ids == list(range(200))
     assert link.stop() == 0
-
-
-@pytest.mark.parametrize("action", ["renew", "store"])
-def test_held_too_long(rabbit, edge, inbound, action):
-    """L15: deliveries held too long are renewed and matched, or with `store` permitted."""
-    rabbit.publish(range(20))
-    link = inbound(rabbit, max_hold=2, on_max_hold=action)
-    eventually("renewed", lambda: events(link, "renewed"))
-    eventually("the matches", lambda: info(edge).matched_held >= 20)
-    if action == "store":
-        eventually("the permits", lambda: info(edge).permitted, equals(20))
-    link.stop()
-    left = 20 if action == "renew" else 0
-    eventually("the remote messages", lambda: rabbit.ready, equals(left))
-    assert edge.ids == list(range(20))
 
 
 def test_few_lives(queue_of, edge, inbound, accepting):

@@ -12,6 +12,7 @@ from tests.wire.links.conftest import eventually, filled, info, refused, take  #
 from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of every protocol
     finished,
     test_faults,
+    test_held_too_long,
     test_settled,
     test_stored,
 )
