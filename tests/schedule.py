@@ -48,17 +48,17 @@ APART = frozenset(
 )
 # The slowest files come first: begun last, one worker would run them alone.
 SLOWEST = (
+    "Artemis and Qpid",
+    "tests/spark/test_clusters.py",
+    "tests/crash/links/test_end_to_end.py",
     "Spark",
     "jobs",
     "tests/crash/test_ledger.py",
     "tests/crash/disk/test_real_disks.py",
     "RabbitMQ, links",
     "RabbitMQ",
-    "tests/spark/test_clusters.py",
-    "Artemis and Qpid",
     "a browser",
     "tests/wire/links/jetstream/test_cluster.py",
-    "tests/crash/links/test_end_to_end.py",
     "tests/crash/links/test_fire.py",
     "tests/wire/operations/test_disk.py",
     "tests/crash/disk/test_failpoints.py",
