@@ -24,6 +24,7 @@ from ackq_link.jetstream.messages import from_rows, subject_flaw, subjects, take
 from ackq_link.process import log
 
 _NS: Final = 1_000_000_000
+_END: Final = b"\r\n"  # of a block of headers
 _NO_WINDOW: Final = (
     "the stream '{place}' has no duplicate window: a cut doubles at most the messages in flight."
     " Give it one: nats stream edit {place} --dupe-window=2m"
@@ -33,6 +34,7 @@ _OUTLASTED: Final = (
     " {window:.0f} s: what it had taken is doubled"
 )
 _ANOTHER: Final = "the stream has another message with this id; it takes this one after {:.0f} s"
+_ELSEWHERE: Final = "the subject is of stream '{}'"
 _NO_STREAM: Final = "'{}' is answered by another subscriber"
 _SILENT: Final = (
     "'{}' has a subscriber that did not answer for {:.0f} s, and is none of the stream's"
@@ -144,6 +146,8 @@ class StreamProducer:
     ) -> None:
         self._target = target
         self._own = own  # the stream's subjects
+        # With this header another stream refuses the message, and stores nothing.
+        self._expected = f"Nats-Expected-Stream: {target.place}\r\n".encode()
         self._transforms = transforms  # it stores messages under other subjects
         self._connection = connection
         self._window_s = window_s
@@ -217,7 +221,11 @@ class StreamProducer:
         bodies = rows.column("body").to_pylist()
         blocks = from_rows(rows, message_ids(rows))
         named = subjects(rows, self._target.subject)
-        for row, (body, block, subject) in enumerate(zip(bodies, blocks, named, strict=True)):
+        own = {subject for subject in set(named) if self._is_own(subject)}
+        for row, (body, made, subject) in enumerate(zip(bodies, blocks, named, strict=True)):
+            block = made
+            if subject not in own and not isinstance(block, ValueError):
+                block = block[: -len(_END)] + self._expected + _END
             size = 0 if isinstance(block, ValueError) else len(block) + len(body or b"")
             reason: object = block
             if not isinstance(block, ValueError):
@@ -246,8 +254,11 @@ class StreamProducer:
         else:
             answer = json_object(message.body)
             error = api_error(answer)
-            if not error and answer.get("stream", self._target.place) != self._target.place:
-                error = f"the subject is of stream '{answer['stream']}'"
+            if answer.get("stream", self._target.place) != self._target.place:
+                error = _ELSEWHERE.format(answer["stream"])
+                # The stream may have given the subject up: this message is the last one there.
+                subject = sending.frames[row][0]
+                self._own = tuple(each for each in self._own if not takes(each, subject))
             elif not error and not ("stream" in answer and isinstance(answer.get("seq"), int)):
                 error = _NO_STREAM.format(sending.frames[row][0])
             if error:
@@ -283,8 +294,13 @@ class StreamProducer:
 
         A subject that is none of the stream's own reached it by a mapping of the account.
         """
-        own = any(takes(each, sent[0]) for each in self._own)
-        return sent[1:] == stored[1:] and (sent[0] == stored[0] or self._transforms or not own)
+        headers = [each[1].replace(self._expected, b"") for each in (sent, stored)]
+        place = sent[0] == stored[0] or self._transforms or not self._is_own(sent[0])
+        return headers[0] == headers[1] and sent[2] == stored[2] and place
+
+    def _is_own(self, subject: str) -> bool:
+        """Whether the stream's own subjects name a subject."""
+        return any(takes(each, subject) for each in self._own)
 
     def _looked(self, look: asyncio.Task[None]) -> None:
         """Ends the connection if a look at a duplicate failed: its row would wait for ever."""
@@ -321,7 +337,7 @@ class StreamProducer:
         """
         sending = next(iter(self._sendings.values()))
         named = {subject for subject, _, _ in sending.frames.values()}
-        if not self._own or any(takes(own, each) for own in self._own for each in named):
+        if not self._own or any(map(self._is_own, named)):
             return False
         for row, (subject, _, _) in list(sending.frames.items()):
             sending.refused[row] = _SILENT.format(subject, silent_s)

@@ -36,7 +36,8 @@ async def publishing(own=("s.>",), stream=STREAM, **given):
     await producer.start()
     keys = ["s.x", 's."é']
     rows = pa.record_batch({"body": [b"1", b"2"], "message_id": ["1", "2"], "routing_key": keys})
-    tasks = [asyncio.create_task(producer.publish(rows)) for _ in range(2)]
+    connection.publish = lambda: asyncio.create_task(producer.publish(rows))
+    tasks = [connection.publish() for _ in range(2)]
     await asyncio.sleep(0)
     yield connection, tasks
     await producer.close()
@@ -138,6 +139,19 @@ async def test_a_duplicate_under_another_subject(own, transforms, refused):
         connection.store(1, 0, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
         connection.store(1, 1)
         assert [*(await tasks[0]).refused] == refused
+
+
+@pytest.mark.parametrize("body", [b"", b', "error": {"code": 400, "description": "no"}'])
+async def test_a_subject_that_another_stream_has(body):
+    """L22: the stream's name goes along where it does not list the subject, or no longer has it."""
+    expected = b"\r\nNats-Expected-Stream: s\r\n\r\n"
+    async with publishing() as (connection, tasks):
+        assert not connection.sent(expected)
+        connection.store(1, 0, 1, body=b'{"stream": "t", "seq": 1%b}' % body)
+        assert (await tasks[0]).refused == dict.fromkeys((0, 1), "the subject is of stream 't'")
+        tasks.append(connection.publish())
+        await asyncio.sleep(0)
+        assert len(connection.sent(expected)) == 2
 
 
 async def test_a_paused_link_reads_its_answers_first(clock):

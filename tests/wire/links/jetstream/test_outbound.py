@@ -109,6 +109,18 @@ def test_no_permission_for_a_subject(stream, edge, outbound):
     eventually("the message", lambda: edge.total, equals(1))
 
 
+def test_a_subject_of_another_stream(stream, nats_server, edge, outbound):
+    """L22: that stream stores nothing of a message to it, which waits; those behind it go out."""
+    other = Stream(nats_server)
+    put(edge, f"{other.name}.x", f"{stream.name}.x")
+    link = outbound(stream, routing_key="")
+    eventually("the message behind", lambda: stream.ids, equals([2]))
+    eventually("refused", lambda: f"the subject is of stream '{other.name}'" in link.log)
+    assert other.left == 0
+    assert link.stop() == 0
+    eventually("the message", lambda: edge.total_with_delayed, equals(1))
+
+
 @pytest.fixture
 def small(tmp_path, nats_authority):
     """A server that takes lines of 1,024 bytes."""
