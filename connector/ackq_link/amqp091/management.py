@@ -18,7 +18,13 @@ from typing import Any, Final
 
 from yarl import URL
 
-from ackq.errors import AckqError, InvalidArgumentError, NotFoundError, UnauthenticatedError
+from ackq.errors import (
+    AckqError,
+    InvalidArgumentError,
+    NotFoundError,
+    PreconditionFailedError,
+    UnauthenticatedError,
+)
 from ackq.text import printable
 from ackq_link.adapter import CutError, QueueLimits
 from ackq_link.amqp091.address import BrokerAddress
@@ -37,6 +43,12 @@ _REFUSALS: Final[Mapping[int, tuple[type[AckqError], str]]] = {
     ),
     404: (NotFoundError, "has no such queue. Check the URL and the name"),
 }
+
+_AUTO_DELETE: Final = (
+    "'{queue}' is an auto-delete queue: RabbitMQ deletes it, with its messages, when its last"
+    " consumer ends, as a link's does at a cut, and whenever its window is full or grows. Declare"
+    " a queue without auto-delete, bind it to the same exchange, and link that."
+)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -76,6 +88,9 @@ class Management:
                 " configuration gives, or assumes those of the broker's version"
             )
             return QueueLimits(warnings=(warning,))
+        if found.get("auto_delete") is True:
+            error = PreconditionFailedError(_AUTO_DELETE.format(queue=queue))
+            raise CutError(error.message, error)
         limits, exchange = limits_of(found), dead_letter_exchange(found)
         if exchange and not await self._has_exchange(address, exchange):
             warning = (

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ackq.errors import InvalidArgumentError, NotFoundError
+from ackq.errors import InvalidArgumentError, NotFoundError, PreconditionFailedError
 from ackq_link.adapter import CutError, Limits, QueueLimits
 from ackq_link.amqp091.address import BrokerAddress
 from ackq_link.amqp091.management import Management, limits_of
@@ -67,6 +67,7 @@ def http(status, body, *headers):
     ("answer", "refusal", "told"),
     [
         (http(404, b""), NotFoundError, "404"),
+        (http(200, b'{"auto_delete": true}'), PreconditionFailedError, "an auto-delete queue"),
         (http(500, b""), type(None), "500"),
         (http(200, b"["), type(None), "Expecting"),
         (http(200, b"[" * 100_000), type(None), "recursion"),
@@ -80,7 +81,7 @@ def http(status, body, *headers):
     ],
 )
 async def test_other_answers(answer, refusal, told):
-    """L14: a missing queue and a redirect are refused, other errors are cuts.
+    """L14: no queue, one that ends with its consumer, and a redirect are refused, not cuts.
 
     No message has the password, and no second request goes out with it.
     """

@@ -123,6 +123,16 @@ def test_a_limit_without_dead_letters_is_refused(queue_of, seer, edge, inbound, 
     assert link.stop() == 0
 
 
+def test_an_auto_delete_queue_is_refused(queue_of, seer, edge, inbound):
+    """L14: RabbitMQ would delete it, with its messages, when the link ends its consumer."""
+    queue = queue_of()
+    queue.delete()
+    queue.call(lambda channel: channel.queue_declare(queue.queue, durable=True, auto_delete=True))
+    queue.publish(range(3))
+    assert "is an auto-delete queue" in refused(inbound(queue, seer), edge)
+    assert queue.ready == 3
+
+
 def _starts(link, edge):
     """Whether the link has taken all messages; starts a link that was refused again."""
     if link.ended is not None:
