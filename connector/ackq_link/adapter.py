@@ -197,7 +197,10 @@ class SourceSubscription(Protocol):
 
     @property
     def window_messages(self) -> int:
-        """Most messages that may be delivered and not settled now, at most the source's window."""
+        """Most messages that may be delivered and not settled now, at most the source's window.
+
+        0: messages set aside keep all others from being delivered.
+        """
         ...
 
     async def remaining(self) -> Remaining | None:

@@ -102,6 +102,7 @@ class StreamSource:
                     waits(consumer)[0],
                     consumer.get("max_expires", 0) / _NS,
                     consumer.get("max_bytes", 0),
+                    consumer.get("max_ack_pending", 0),
                 ),
                 Sequences(self.stream, self.seen.created),
             )

@@ -47,6 +47,7 @@ class Pulling(NamedTuple):
         wait_s: The shortest time after which a held message is redelivered.
         most_s: The longest time that a request may wait; 0: no bound.
         most_bytes: The most bytes of a request; 0: no bound.
+        most_pending: The most messages that may be unacknowledged; 0 or less: no bound.
     """
 
     subject: str
@@ -54,6 +55,7 @@ class Pulling(NamedTuple):
     wait_s: float
     most_s: float
     most_bytes: int = 0
+    most_pending: int = 0
 
 
 class KeysOf(Protocol):
@@ -147,8 +149,9 @@ class StreamSubscription:
 
     @property
     def window_messages(self) -> int:
-        """The window in messages, as its limits say."""
-        return self._limits.window_messages
+        """The window in messages, as far as messages set aside leave the consumer room for it."""
+        most, window = self._pulling.most_pending, self._limits.window_messages
+        return min(window, max(0, most - len(self._aside))) if most > 0 else window
 
     async def remaining(self) -> Remaining | None:
         """The messages that no client has, and the consumer's clients (L18)."""

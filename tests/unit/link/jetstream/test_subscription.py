@@ -129,6 +129,17 @@ async def test_the_window():
     assert "max_bytes" not in connection.pulls[2]
 
 
+async def test_messages_set_aside_take_room_of_the_consumer():
+    """L19, L29: they are of its MaxAckPending; when all of that are, the window is 0."""
+    windows = []
+    for most in (0, 5, 2):
+        _, subscription = await started(1, 2, pulling=PULLING._replace(most_pending=most))
+        for tag in (1, 2):
+            subscription.set_aside(tag)
+        windows.append(subscription.window_messages)
+    assert windows == [4, 3, 0]
+
+
 async def test_a_consumer_with_few_bytes_a_request():
     """L19: a pull asks for no more; a message over them is taken alone, beside what is held."""
     connection, _ = await started(1, pulling=PULLING._replace(most_bytes=30))
