@@ -49,6 +49,11 @@ _AUTO_DELETE: Final = (
     " consumer ends, as a link's does at a cut, and whenever its window is full or grows. Declare"
     " a queue without auto-delete, bind it to the same exchange, and link that."
 )
+_EXPIRES: Final = (
+    "RabbitMQ deletes the queue, with its messages, when it has had no consumer for {:g} s"
+    " (expires): a link is none while it is stopped or cut, nor while its window is full. Take the"
+    " limit off, or make it longer than any of these"
+)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -97,7 +102,7 @@ class Management:
                 f"the dead-letter exchange '{exchange}' of the queue does not exist: RabbitMQ drops"
                 " its dead letters. Declare it, or name another one"
             )
-            return replace(limits, dead_letters=False, warnings=(warning,))
+            return replace(limits, dead_letters=False, warnings=(*limits.warnings, warning))
         return limits
 
     async def _has_exchange(self, address: BrokerAddress, exchange: str) -> bool:
@@ -160,13 +165,14 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
         finite = [value for value in said if value >= 0]
         return min(finite) if finite else 0 if said else None
 
-    timeout_ms = smallest("consumer-timeout")
+    timeout_ms, expires_ms = smallest("consumer-timeout"), smallest("expires")
     return QueueLimits(
         kind=str(found.get("type") or arguments.get("x-queue-type") or ""),
         consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
         delivery_limit=smallest("delivery-limit"),
         dead_letters=dead_letter_exchange(found) is not None,
         single_active=arguments.get("x-single-active-consumer") is True,
+        warnings=(_EXPIRES.format(expires_ms / 1000),) if expires_ms else (),
     )
 
 

@@ -39,6 +39,13 @@ def test_what_is_read(found, limit, timeout_s, dead_letters):
     assert (limits.dead_letters, limits.kind) == (dead_letters, found.get("type", ""))
 
 
+@pytest.mark.parametrize("by", ["arguments", "effective_policy_definition"])
+def test_a_queue_that_expires(by):
+    """L14: it is warned of, as it has no consumer while the link's window is full."""
+    (warning,) = limits_of({by: {"x-expires" if by == "arguments" else "expires": 8000}}).warnings
+    assert "no consumer for 8 s" in warning
+
+
 ADDRESS = BrokerAddress("amqp://h/a%2Fb", "link", "hidden")
 
 
