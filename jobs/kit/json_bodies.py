@@ -13,13 +13,22 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DecimalType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 # Additional field of a parsed body; null if all other fields fit.
 UNFIT: Final = "_unfit"
@@ -30,46 +39,92 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 def flaw(body: Column) -> Column:
     """Why a body, a binary column, is not one JSON object; null where it is."""
-
-    def flaws(bodies: pa.Array) -> pa.Array:
-        explain = explainer()
-        return pa.array([explain(each) for each in bodies.to_pylist()], pa.string())
-
-    if hasattr(F, "arrow_udf"):
-        return F.arrow_udf(flaws, StringType())(body)
-
-    # Spark 4.0 calls a function for each row. The result of `explainer` cannot be pickled.
-    made: list[Callable[[bytes], str | None]] = []
-
-    def flaw_of_one(one: bytes) -> str | None:
-        if not made:
-            made.append(explainer())
-        return made[0](one)
-
-    return F.udf(flaw_of_one, StringType())(body)
+    return _of_each(body, explainer, StringType(), pa.string())
 
 
 def parsed(body: Column, ddl: str) -> Column:
     """The fields of a body without a flaw, and `UNFIT`; a field that does not fit is null.
 
-    A number does not fit if it has more digits than its DECIMAL.
+    A number does not fit if it has more digits than its DECIMAL, also one within the field.
     """
-    text, wanted, exact = body.cast("string"), StructType.fromDDL(ddl), StructType()
+    text, wanted = body.cast("string"), StructType.fromDDL(ddl)
     unfit = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT}
     found = F.from_json(text, f"{ddl}, {UNFIT} STRING", unfit)
-    for each in wanted:
-        if isinstance(kind := each.dataType, DecimalType):
-            exact.add(each.name, DecimalType(38, 38 - kind.precision + kind.scale))
-    if not exact.names:
+    if "decimal" not in wanted.simpleString():
         return found
-    whole = F.from_json(text, exact)
-    fits = {name: whole[name] == found[name] for name in exact.names}
-    parts = [F.when(fits.get(name, F.lit(True)), found[name]).alias(name) for name in wanted.names]
-    rounded = F.lit(False)
-    for each_fits in fits.values():
-        rounded |= F.coalesce(~each_fits, F.lit(False))
-    told = F.when(rounded, text).otherwise(found[UNFIT])
+    texts = ArrayType(StringType()), pa.list_(pa.string())
+    names = _of_each(body, partial(rounder, wanted), *texts)
+    parts = [
+        F.when(~F.array_contains(names, name), found[name]).alias(name) for name in wanted.names
+    ]
+    told = F.when(F.size(names) > 0, text).otherwise(found[UNFIT])
     return F.when(found.isNotNull(), F.struct(*parts, told.alias(UNFIT)))
+
+
+def _of_each(
+    body: Column, make: Callable[[], Callable[[bytes], Any]], kind: DataType, arrow: pa.DataType
+) -> Column:
+    """The result of a function for each body; `make` makes it, as it cannot be pickled."""
+
+    def of_all(bodies: pa.Array) -> pa.Array:
+        of_one = make()
+        return pa.array([of_one(each) for each in bodies.to_pylist()], arrow)
+
+    if hasattr(F, "arrow_udf"):
+        return F.arrow_udf(of_all, kind)(body)
+
+    # Spark 4.0 calls a function for each row.
+    made: list[Callable[[bytes], Any]] = []
+
+    def of_row(one: bytes) -> Any:
+        if not made:
+            made.append(make())
+        return made[0](one)
+
+    return F.udf(of_row, kind)(body)
+
+
+def rounder(wanted: StructType) -> Callable[[bytes], list[str]]:
+    """A function that returns the fields of a body of which Spark would round a number."""
+    decode = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal).decode
+
+    def rounded(body: bytes) -> list[str]:
+        try:
+            found = decode(body.decode())
+        except (ValueError, ArithmeticError, RecursionError):
+            return []  # it has a flaw, or a number that fits nowhere
+        if not isinstance(found, dict):
+            return []
+        return [each.name for each in wanted if _is_rounded(found.get(each.name), each.dataType)]
+
+    return rounded
+
+
+def _is_rounded(value: object, kind: DataType) -> bool:
+    """Whether a value of JSON has a number with more digits after the point than its DECIMAL."""
+    inner: list[tuple[object, DataType]] = []
+    if isinstance(kind, DecimalType):
+        return _has_more_digits(value, kind.scale)
+    if isinstance(kind, StructType) and isinstance(value, dict):
+        inner = [(value.get(each.name), each.dataType) for each in kind]
+    elif isinstance(kind, MapType) and isinstance(value, dict):
+        inner = [(each, kind.valueType) for each in value.values()]
+    elif isinstance(kind, ArrayType) and isinstance(value, list):
+        inner = [(each, kind.elementType) for each in value]
+    return any(_is_rounded(*each) for each in inner)
+
+
+def _has_more_digits(value: object, scale: int) -> bool:
+    if isinstance(value, str):  # Spark takes these for numbers, too
+        try:
+            value = Decimal(value.replace(",", ""))
+        except ArithmeticError:
+            return False
+    if not isinstance(value, Decimal) or not value.is_finite():
+        return False
+    _, digits, exponent = value.as_tuple()
+    more = -int(exponent) - scale
+    return more > 0 and any(digits[-more:])
 
 
 def explainer() -> Callable[[bytes], str | None]:

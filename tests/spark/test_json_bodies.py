@@ -94,3 +94,21 @@ def test_a_number_is_not_rounded(spark):
     plan = enrich_queue.Plan("h:1", "in", "out", ddl)
     (bad,) = enrich_queue.judged(rows, plan).where("problem IS NOT NULL").collect()
     assert (bytes(bad.body), bad.problem) == (bodies[2], "field 'b' is 1.239, not decimal(20,2)")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "fits", "rounded"),
+    [
+        ("n DECIMAL(38, 2)", b'{"n":1.550}', b'{"n":1.555}'),
+        ("n DECIMAL(10, 2)", b'{"n":155e-2}', b'{"n":1.55%s1}' % (b"0" * 40)),
+        ("n STRUCT<a: DECIMAL(10, 2)>", b'{"n":{"a":1.55}}', b'{"n":{"a":1.555}}'),
+        ("n ARRAY<DECIMAL(10, 2)>", b'{"n":[1.55]}', b'{"n":[1.55,1.555]}'),
+        ("n MAP<STRING, DECIMAL(10, 2)>", b'{"n":{"a":"1.55"}}', b'{"n":{"a":"1.555"}}'),
+    ],
+)
+def test_no_number_of_any_decimal_is_rounded(spark, ddl, fits, rounded):
+    """K8: however many digits the DECIMAL or the number has, and also one within the field."""
+    rows = spark.createDataFrame([(fits,), (rounded,)], "body BINARY")
+    found = rows.select(json_bodies.parsed(rows.body, ddl).alias("json")).collect()
+    assert [row.json[json_bodies.UNFIT] for row in found] == [None, rounded.decode()]
+    assert [row.json.n is None for row in found] == [False, True]
