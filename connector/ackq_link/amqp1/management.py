@@ -23,6 +23,7 @@ QPID: Final = "qpid"
 _ADDRESS: Final = "activemq.management"
 _OPERATION: Final = "getAddressSettingsAsJSON"
 _CONSUMERS: Final = "consumerCount"
+_BINDINGS: Final = "listBindingsForAddress"
 _CALL_S: Final = 10.0
 # Artemis's default limit of deliveries, after which it drops a message, or moves it.
 _DEFAULT_LIMIT: Final = 10
@@ -41,13 +42,21 @@ async def queue_limits(connection: Amqp1Connection, queue: str) -> QueueLimits:
     try:
         async with asyncio.timeout(_CALL_S):
             settings = await _settings(connection, address)
+            dead = str(settings.get("deadLetterAddress") or "")
+            made = settings.get("autoCreateDeadLetterResources") is True
+            kept = bool(dead) and (made or await _has_queues(connection, dead))
     except (CutError, TimeoutError, ValueError):
         return limits
     most = settings.get("maxDeliveryAttempts", _DEFAULT_LIMIT)
+    warning = (
+        f"the dead-letter address '{dead}' of the queue does not exist, or has no queue: Artemis"
+        " drops its dead letters. Create it, or name another one"
+    )
     return replace(
         limits,
         delivery_limit=max(0, most) if isinstance(most, int) else _DEFAULT_LIMIT,
-        dead_letters=bool(settings.get("deadLetterAddress")),
+        dead_letters=kept,
+        warnings=(warning,) if dead and not kept else (),
     )
 
 
@@ -83,6 +92,12 @@ async def _settings(connection: Amqp1Connection, address: str) -> dict[str, Any]
     if not isinstance(found, dict):
         raise ValueError("no settings")  # noqa: TRY004 - as JSON's own errors
     return found
+
+
+async def _has_queues(connection: Amqp1Connection, address: str) -> bool:
+    """Whether an address keeps messages; true where the broker does not say."""
+    asked: _Question = ("broker", {"_AMQ_OperationName": _BINDINGS}, [address])
+    return bool(*await _answers(connection, [asked]))
 
 
 async def _answers(connection: Amqp1Connection, questions: Sequence[_Question]) -> list[Any]:

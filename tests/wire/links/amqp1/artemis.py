@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests import ivy
 from tests.wire.links.amqp1 import servers
-from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, PASSWORD, SMALL, TOPIC, USER
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, LOSING, PASSWORD, SMALL, TOPIC, USER
 
 VERSION = "2.40.0"
 _BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
@@ -63,7 +63,7 @@ class Artemis(servers.Server):
         )
         addresses = "".join(
             f'<address name="{each}"><anycast><queue name="{each}"/></anycast></address>'
-            for each in [*servers.QUEUES, BARE, SMALL, DEAD_LETTERS]
+            for each in [*servers.QUEUES, BARE, *LOSING, SMALL, DEAD_LETTERS]
         )
         data = self.folder / "data"
         return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
@@ -87,6 +87,12 @@ keyStorePath={pem};keyStoreType=PEM</acceptor>
 </address-setting>
 <address-setting match="q.#">
 <dead-letter-address>{DEAD_LETTERS}</dead-letter-address>
+</address-setting>
+<address-setting match="{LOSING[0]}">
+<dead-letter-address>nowhere</dead-letter-address>
+</address-setting>
+<address-setting match="{LOSING[1]}">
+<dead-letter-address>{TOPIC}</dead-letter-address>
 </address-setting>
 <address-setting match="{SMALL}">
 <max-size-bytes>5000</max-size-bytes><address-full-policy>FAIL</address-full-policy>

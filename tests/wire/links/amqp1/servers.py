@@ -22,6 +22,8 @@ QUEUES = [f"q.{number}" for number in range(40)]
 SMALL = "small"
 # In Artemis: a queue that drops a message at its tenth delivery, without dead-lettering it.
 BARE = "bare"
+# In Artemis: queues whose dead-letter address does not exist, or has no queue.
+LOSING = ("lost.1", "lost.2")
 DEAD_LETTERS = "dead"
 # In Artemis: an address of which each receiver has a copy of what comes while it is there.
 TOPIC = "topic"

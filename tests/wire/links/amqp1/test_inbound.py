@@ -7,7 +7,7 @@ from tests.optional import needs
 needs("proton", "amqp1")
 
 from tests.eventually import equals  # noqa: E402
-from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, TOPIC  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, LOSING, TOPIC  # noqa: E402
 from tests.wire.links.conftest import eventually, filled, info, refused, take  # noqa: E402
 from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of every protocol
     finished,
@@ -58,6 +58,7 @@ def test_a_broker_that_is_killed(artemis, edge, inbound, hasty, accepting):
         ({"broker_queue": BARE}, "<dead-letter-address>"),
         ({"broker_queue": TOPIC, "accept_limit": True}, "'topic' is no queue"),
         ({"broker_queue": BARE, "on_reject": "there", "accept_limit": True}, "<dead-letter-addr"),
+        ({"broker_queue": LOSING[0], "on_reject": "there"}, "<dead-letter-address>"),
         ({"broker": "amqps://link@127.0.0.1:{tls_port}", "ca": "{ca}", "queue": "none"}, "'none'"),
     ],
 )

@@ -15,7 +15,7 @@ from ackq_link.adapter import CutError, Limits, QueueLimits  # noqa: E402
 from ackq_link.amqp1.address import Amqp1Address  # noqa: E402
 from ackq_link.amqp1.source import Amqp1Source  # noqa: E402
 from tests.eventually import SOON_S, equals, eventually_async  # noqa: E402
-from tests.wire.links.amqp1.servers import BARE, PASSWORD, USER  # noqa: E402
+from tests.wire.links.amqp1.servers import BARE, LOSING, PASSWORD, USER  # noqa: E402
 
 WINDOW = 20
 # So many cuts that none counts do not happen by chance.
@@ -136,6 +136,15 @@ async def test_what_is_learnt(artemis_queues, qpid):
     found = [(each.delivery_limit, each.dead_letters) for each in limits]
     assert found == [(10, True), (10, False), (None, None), (5, True)]
     assert f'match="{BARE}"' in limits[1].remedy
+
+
+@pytest.mark.parametrize("queue", LOSING)
+async def test_a_dead_letter_address_that_keeps_nothing(artemis_queues, queue):
+    """L14: where it does not exist or has no queue, Artemis drops dead letters."""
+    limits = await source(artemis_queues(queue)).learn()
+    assert limits.dead_letters is False
+    (warning,) = limits.warnings
+    assert "drops its dead letters" in warning
 
 
 async def test_learning_ends_no_subscription(peer):
