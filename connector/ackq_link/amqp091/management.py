@@ -96,29 +96,55 @@ class Management:
         if found.get("auto_delete") is True:
             error = PreconditionFailedError(_AUTO_DELETE.format(queue=queue))
             raise CutError(error.message, error)
-        limits, exchange = limits_of(found), dead_letter_exchange(found)
-        if exchange and not await self._has_exchange(address, exchange):
-            warning = (
-                f"the dead-letter exchange '{exchange}' of the queue does not exist: RabbitMQ drops"
-                " its dead letters. Declare it, or name another one"
-            )
-            return replace(limits, dead_letters=False, warnings=(*limits.warnings, warning))
-        return limits
+        limits, flaw = limits_of(found), await self._flaw(address, found)
+        if not flaw:
+            return limits
+        warning = (
+            f"{flaw}: RabbitMQ drops the queue's dead letters. Declare it, or name another one"
+        )
+        return replace(limits, dead_letters=False, warnings=(*limits.warnings, warning))
 
-    async def _has_exchange(self, address: BrokerAddress, exchange: str) -> bool:
-        """Whether an exchange exists; one that the link's user may not see counts as existing."""
+    async def _flaw(self, address: BrokerAddress, found: Mapping[str, Any]) -> str:
+        """Why the dead letters of a described queue are dropped; empty: none is, as far as known.
+
+        An object that the link's user may not see counts as existing.
+        """
+        exchange, key = (
+            _said(found, "dead-letter-exchange"),
+            _said(found, "dead-letter-routing-key"),
+        )
+        # With this strategy dead letters that cannot be routed stay in the queue.
+        if exchange is None or _said(found, "dead-letter-strategy") == "at-least-once":
+            return ""
         try:
-            await asyncio.to_thread(self._get, address, "exchanges", exchange)
+            if exchange and not await self._is_bound(address, exchange):
+                return f"the dead-letter exchange '{exchange}' of the queue has no binding"
+            if key and not exchange:
+                await asyncio.to_thread(self._get, address, "queues", key)
         except CutError as cut:
-            return not isinstance(cut.refusal, NotFoundError)
-        return True
+            if isinstance(cut.refusal, NotFoundError):
+                what = f"exchange '{exchange}'" if exchange else f"queue '{key}'"
+                return f"the dead-letter {what} of the queue does not exist"
+        return ""
 
-    def _get(self, address: BrokerAddress, kinds: str, name: str) -> Mapping[str, Any]:
+    async def _is_bound(self, address: BrokerAddress, exchange: str) -> bool:
+        """Whether an exchange has a binding, or an alternate exchange, maybe by a policy."""
+        there = await asyncio.to_thread(self._get, address, "exchanges", exchange)
+        if there.get("policy") or "alternate-exchange" in _table(there.get("arguments")):
+            return True
+        bindings = "/bindings/source"
+        return bool(
+            await asyncio.to_thread(self._get, address, "exchanges", exchange, bindings, list)
+        )
+
+    def _get(
+        self, address: BrokerAddress, kinds: str, name: str, of_it: str = "", shape: type = dict
+    ) -> Any:
         vhost = URL(address.url).path.removeprefix("/") or "/"
         place = "/".join(urllib.parse.quote(part, safe="") for part in (vhost, name))
         login = address.connect_url()
         basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode("ascii")
-        path = f"/api/{kinds}/{place}"
+        path = f"/api/{kinds}/{place}{of_it}"
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
             f"{self.url.rstrip('/')}{path}",
             headers={"Authorization": f"Basic {basic}"},
@@ -145,7 +171,7 @@ class Management:
         except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
             cause = str(getattr(error, "reason", error)) or type(error).__name__
             raise CutError(f"{self.url}: {printable(cause)}") from None
-        if not isinstance(found, dict):
+        if not isinstance(found, shape):
             raise CutError(f"{self.url}: the answer does not describe a queue")
         return found
 
@@ -170,18 +196,17 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
         kind=str(found.get("type") or arguments.get("x-queue-type") or ""),
         consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
         delivery_limit=smallest("delivery-limit"),
-        dead_letters=dead_letter_exchange(found) is not None,
+        dead_letters=_said(found, "dead-letter-exchange") is not None,
         single_active=arguments.get("x-single-active-consumer") is True,
         warnings=(_EXPIRES.format(expires_ms / 1000),) if expires_ms else (),
     )
 
 
-def dead_letter_exchange(found: Mapping[str, Any]) -> str | None:
-    """The name of a described queue's dead-letter exchange, of which the argument goes first."""
-    own = _table(found.get("arguments")).get("x-dead-letter-exchange")
-    policy = _table(found.get("effective_policy_definition"))
-    name = own if own is not None else policy.get("dead-letter-exchange")
-    return None if name is None else str(name)
+def _said(found: Mapping[str, Any], name: str) -> str | None:
+    """A setting of a described queue, of which the argument goes before the policy."""
+    own = _table(found.get("arguments")).get(f"x-{name}")
+    said = own if own is not None else _table(found.get("effective_policy_definition")).get(name)
+    return None if said is None else str(said)
 
 
 def _table(value: object) -> Mapping[str, Any]:

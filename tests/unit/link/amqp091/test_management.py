@@ -99,26 +99,49 @@ async def test_other_answers(answer, refusal, told):
     assert "hidden" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("status", "kept"), [(200, True), (401, True), (404, False), (500, True)])
-async def test_a_dead_letter_exchange_that_does_not_exist(status, kept):
-    """L14: it keeps no dead letters, and the link warns."""
-    queue = json.dumps({"arguments": {"x-dead-letter-exchange": "d/e"}}).encode()
-    answers = [http(200, queue), http(status, b"{}")]
-    asked = []
+OWN = {"dead-letter-exchange": "d/e", "dead-letter-routing-key": "k"}
+DEFAULT = {"dead-letter-exchange": "", "dead-letter-routing-key": "d/e"}
+STAYS = {**OWN, "dead-letter-strategy": "at-least-once"}
+THERE, LIST = "/api/exchanges/a%2Fb/d%2Fe", "/api/exchanges/a%2Fb/d%2Fe/bindings/source"
+
+
+@pytest.mark.parametrize(
+    ("policy", "answers", "flaw"),
+    [
+        (OWN, {THERE: (200, b"{}"), LIST: (200, b"[{}]")}, ""),
+        (OWN, {THERE: (200, b"{}"), LIST: (200, b"[]")}, "exchange 'd/e' of the queue has no bind"),
+        (OWN, {THERE: (200, b"{}"), LIST: (500, b"")}, ""),
+        (OWN, {THERE: (200, b'{"policy": "alternate"}')}, ""),
+        (OWN, {THERE: (200, b'{"arguments": {"alternate-exchange": "f"}}')}, ""),
+        (OWN, {THERE: (401, b"")}, ""),
+        (OWN, {THERE: (404, b"")}, "exchange 'd/e' of the queue does not exist"),
+        (OWN, {THERE: (500, b"")}, ""),
+        (DEFAULT, {"/api/queues/a%2Fb/d%2Fe": (200, b"{}")}, ""),
+        (
+            DEFAULT,
+            {"/api/queues/a%2Fb/d%2Fe": (404, b"")},
+            "queue 'd/e' of the queue does not exist",
+        ),
+        ({"dead-letter-exchange": ""}, {}, ""),
+        (STAYS, {}, ""),
+    ],
+)
+async def test_dead_letters_that_are_dropped(policy, answers, flaw):
+    """L14: where they cannot be routed, the queue keeps none, and the link warns."""
+    queue = json.dumps({"effective_policy_definition": policy}).encode()
+    left = {"/api/queues/a%2Fb/q": (200, queue), **answers}
 
     async def serve(reader, writer):
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
-        writer.write(answers.pop(0))
+        asked = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        writer.write(http(*left.pop(asked.decode())))
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         found = await Management(f"http://127.0.0.1:{port}").queue_limits(ADDRESS, "q")
-    assert asked == [b"/api/queues/a%2Fb/q", b"/api/exchanges/a%2Fb/d%2Fe"]
-    assert found.dead_letters is kept
-    assert [("'d/e' of the queue does not exist" in each) for each in found.warnings] == (
-        [] if kept else [True]
-    )
+    assert not left
+    assert found.dead_letters is not bool(flaw)
+    assert [flaw in each for each in found.warnings] == ([True] if flaw else [])
 
 
 SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}

@@ -58,7 +58,7 @@ def learnt(source):
         ("quorum", {}, 0, False, None),
         ("quorum", {"delivery_limit": 5}, 5, False, None),
         ("quorum", {"dead_letter_exchange": ""}, 0, True, None),
-        ("classic", {"dead_letter_exchange": "amq.fanout"}, 0, True, None),
+        ("classic", {"dead_letter_exchange": ""}, 0, True, None),
         # RabbitMQ 3.10 stores it only.
         ("classic", {"consumer_timeout": 90_000}, 0, False, 90),
         ("classic", {"single_active_consumer": True}, 0, False, None),
@@ -82,15 +82,22 @@ def test_policies(queue_of, source, seer, policy):
     """L14: the smaller delivery limit of policy and argument applies, also after a change."""
     queue = queue_of("quorum", delivery_limit=5)
     there = source(queue.queue, seer)
-    policy(queue, delivery_limit=3, dead_letter_exchange="amq.fanout")
+    policy(queue, delivery_limit=3, dead_letter_exchange="")
     found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 3)
     assert found.dead_letters is True
     policy(queue, delivery_limit=7)
     found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 5)
     assert (found.dead_letters, found.warnings) == (False, ())
-    policy(queue, delivery_limit=7, dead_letter_exchange="none")
-    found = eventually("the policy", lambda: learnt(there), lambda each: each.warnings)
-    assert found.dead_letters is False
+    for dropping in (
+        {"dead_letter_exchange": "none"},
+        {"dead_letter_exchange": "amq.fanout"},
+        {"dead_letter_exchange": "", "dead_letter_routing_key": "none"},
+    ):
+        policy(queue, delivery_limit=7, **dropping)
+        found = eventually("the policy", lambda: learnt(there), lambda each: each.warnings)
+        assert found.dead_letters is False
+        policy(queue, delivery_limit=7, dead_letter_exchange="")
+        eventually("the policy", lambda: learnt(there), lambda each: each.dead_letters)
 
 
 def test_a_user_who_may_not_ask(queue_of, user_of, edge, inbound):
@@ -118,7 +125,7 @@ def test_a_limit_without_dead_letters_is_refused(queue_of, seer, edge, inbound, 
     assert line in end
     assert '\'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues' in end
     assert queue.ready == 3
-    policy(queue, dead_letter_exchange="amq.fanout")
+    policy(queue, dead_letter_exchange="")
     eventually("the messages", lambda: _starts(link, edge))
     assert link.stop() == 0
 
