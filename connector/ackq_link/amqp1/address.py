@@ -81,6 +81,7 @@ def cut_of(address: Amqp1Address, error: BaseException | Condition, place: str =
         return CutError(f"{address.url}: {str(error) or type(error).__name__}")
     said = f"{error.name}: {error.description}" if error.description else error.name
     name = NO_QUEUE if _TOPIC in error.description else error.name
+    said = said.removeprefix(f"{NO_QUEUE}: ")
     if name in _REFUSALS:
         kind, sentence = _REFUSALS[name]
         message = sentence.format(user=address.user or address.mechanism, place=place, said=said)
@@ -97,7 +98,7 @@ _BY_MESSAGE: Final = {
 # Names outside the specification, for failures that the connection itself detects.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
-# As which Artemis refuses to treat a topic as a queue, and its words.
+# A topic instead of a queue, and the words of Artemis for one.
 NO_QUEUE: Final = "ackq:no-queue"
 _TOPIC: Final = "not configured for queue support"
 _CREDENTIALS: Final = (
@@ -114,8 +115,8 @@ _PERMISSION: Final = (
 )
 _NO_QUEUE: Final = (
     "'{place}' is no queue: {said}. From a topic a link would get only what comes while it is"
-    " connected. Name one of its queues as ADDRESS::QUEUE, or give the address the routing type"
-    " anycast."
+    " connected. Name a queue; at Artemis one of the topic's own as ADDRESS::QUEUE, or give the"
+    " address the routing type anycast."
 )
 _PLACE: Final = (
     "there is no '{place}': {said}. Create it at that broker, or correct the name; a link declares"

@@ -32,6 +32,7 @@ from proton import (
 
 from ackq_link.adapter import CutError
 from ackq_link.amqp1.address import (
+    NO_QUEUE,
     OTHER_PROTOCOL,
     SASL_FAILED,
     Amqp1Address,
@@ -113,6 +114,9 @@ class Amqp1Connection(asyncio.Protocol):
         # An accepted delivery is settled by the broker's answer, if it gives one; see `source`.
         link.rcv_settle_mode = Link.RCV_SECOND
         await self._attach(link)
+        if queue and _OF_ADDRESS not in queue and _is_topic(link):
+            said = "the broker says that it is a topic"  # as Qpid does of an exchange
+            raise cut_of(self._address, Condition(NO_QUEUE, said), self._place)
         return link
 
     async def send(self, queue: str) -> Sender:
@@ -383,6 +387,14 @@ _HANDLERS: Final[Mapping[Any, Callable[[Amqp1Connection, Event], None]]] = {
 def _link_name(queue: str) -> str:
     """A name that no other attach has: with a known one Qpid ends the link that has it (L14)."""
     return f"ackq-{queue}-{uuid.uuid4().hex}"
+
+
+def _is_topic(link: Receiver) -> bool:
+    """Whether the broker answered an attach, which asked for a queue, with a topic."""
+    offered = link.remote_source.capabilities
+    offered.rewind()
+    found = offered.get_object() if offered.next() else None
+    return "topic" in getattr(found, "elements", (found,))
 
 
 def _done(future: asyncio.Future[None]) -> None:

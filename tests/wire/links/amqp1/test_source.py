@@ -174,3 +174,9 @@ async def test_a_window_of_bytes(peer):
     rows, _, batches = await deliveries(subscription, 4)
     assert sum(each.rows.num_rows for each in batches) <= 5
     await subscription.close()
+
+
+async def test_an_exchange_of_qpid(qpid):
+    """L14: it is refused, as the queue that Qpid makes for a link ends with each connection."""
+    with pytest.raises(CutError, match="is no queue: the broker says that it is a topic"):
+        await replace(source(qpid), queue="amq.fanout").subscribe()
