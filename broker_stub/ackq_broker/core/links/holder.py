@@ -222,10 +222,8 @@ def _make(state: State, command: commands.OpenLink, now_us: int) -> Decision:
 
 
 def _is_another(source: str, wanted: str) -> bool:
-    """Whether two sources differ; one of a link of an earlier version does not name the key."""
-    if KEY in source and KEY in wanted:
-        return source != wanted
-    return source.partition(KEY)[0] != wanted.partition(KEY)[0]
+    """Whether two sources differ; one of an earlier version does not name the key."""
+    return source not in {wanted, wanted.rpartition(KEY)[0]} and source.rpartition(KEY)[0] != wanted
 
 
 def _check_history(state: State, link: Link) -> None:

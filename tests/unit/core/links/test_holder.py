@@ -34,13 +34,13 @@ def test_a_link_is_of_one_key(process: LinkProcess) -> None:
     """L2: under another rule for origin keys all that is held would be stored again; a link of an
     earlier version has the rule of its next start.
     """
-    source = process.options["source"]
-    process.open(source=f"{source}, key message_id")
-    process.harness.restart()
-    with pytest.raises(errors.PreconditionFailedError, match=r"queue, key message_id to.*key none"):
-        process.open(source=f"{source}, key none")
+    source = f"{process.options['source']}, key in a name"
     process.open(source=source)
     process.open(source=f"{source}, key message_id")
+    process.harness.restart()
+    with pytest.raises(errors.PreconditionFailedError, match=r"name, key message_id to.*key none"):
+        process.open(source=f"{source}, key none")
+    process.open(source=source)
     with pytest.raises(errors.PreconditionFailedError):
         process.open(source=f"{source}/other, key message_id")
 
