@@ -69,7 +69,8 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         metavar="DDL",
         help="parse the body as JSON into these columns, for example 'id BIGINT, name STRING'; a "
         "body that is not a JSON object of these fields is stored unchanged in the column "
-        "'unparsed'. Default: store messages as they are",
+        "'unparsed'. A column of the message beside a field of its name begins with '_'. Default: "
+        "store messages as they are",
     )
     arguments.add_query(parser, "the ackq source")
     remote.add_arguments(parser, "in")
@@ -240,19 +241,31 @@ def parse_json(messages: DataFrame, ddl: str) -> DataFrame:
     """Typed columns from the JSON body; a body that does not fit is kept unchanged in `unparsed`.
 
     For a body that is not one JSON object all columns are null, for another the ones that do not
-    fit.
+    fit. A column of the message beside a field of its name has another one (`column_beside`).
     """
     body = F.col("body")
     rows = messages.withColumn("sound", json_bodies.flaw(body).isNull())
     rows = rows.withColumn("json", F.when(F.col("sound"), json_bodies.parsed(body, ddl)))
     fits = F.col("sound") & F.col("json")[json_bodies.UNFIT].isNull()
     return rows.select(
-        "message_id",
-        "routing_key",
-        "published_at",
+        *(
+            F.col(name).alias(column_beside(ddl, name))
+            for name in ("message_id", "routing_key", "published_at")
+        ),
         *(F.col("json")[name].alias(name) for name in StructType.fromDDL(ddl).names),
-        F.when(~fits, body).alias("unparsed"),
+        F.when(~fits, body).alias(column_beside(ddl, "unparsed")),
     )
+
+
+def column_beside(ddl: str, name: str) -> str:
+    """The name of a message's column in a table with the fields of `ddl`, in any case.
+
+    It is `_message_id` beside a field `message_id`: Delta has no two columns of one name.
+    """
+    taken = {*map(str.lower, StructType.fromDDL(ddl).names)}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def into(table: str, rows: DataFrame) -> DataStreamWriter:

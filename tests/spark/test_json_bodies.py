@@ -83,6 +83,19 @@ def test_a_field_of_the_name_of_the_message_id(spark):
     assert row == ('{"message_id":"field","twice":"fieldfield"}', "own")
 
 
+def test_fields_of_the_names_of_the_tables_columns(spark):
+    """K8: they are fields like others, and the message's own columns have other names."""
+    names = "body BINARY, message_id STRING, routing_key STRING, published_at TIMESTAMP"
+    bodies = [b'{"Message_Id":"field","unparsed":1}', b"["]
+    rows = spark.createDataFrame([(body, "own", "key", None) for body in bodies], names)
+    found = queue_to_delta.parse_json(rows, "Message_Id STRING, unparsed INT, _unparsed INT")
+    assert [row.asDict() for row in found.drop("routing_key", "published_at").collect()] == [
+        {"_message_id": "own", "Message_Id": field, "unparsed": number, "_unparsed": None}
+        | {"__unparsed": body}
+        for field, number, body in (("field", 1, None), (None, None, b"["))
+    ]
+
+
 def test_a_number_is_not_rounded(spark):
     """K8: one with more digits than its DECIMAL has does not fit; Spark would store another one."""
     bodies = [b'{"a":1.23,"b":12345678901234567.89}', b'{"a":1.230}', b'{"b":1.239}', b'{"a":"1"}']
