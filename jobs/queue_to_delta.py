@@ -34,7 +34,7 @@ from kit import (
     say,
     workspace,
 )
-from kit.session import has_table, spark_session
+from kit.session import has_table, history, spark_session
 
 BATCH_MESSAGES: Final = 100_000
 # The columns that a parsed table needs; the broker sends no others.
@@ -137,15 +137,16 @@ def drain(args: argparse.Namespace, work: workspace.Workspace) -> int:
         parsed = bool(args.json_schema)
         messages = source(spark, broker, args.queue, args.option, parsed=parsed)
         rows = parse_json(messages, args.json_schema) if parsed else messages
-        rows_before, _ = count_table(spark, args.table)
+        table = Appended(spark, args.table, args.json_schema)
         done = queries.run(into(args.table, rows), args.checkpoint, args.trigger)
-        rows_after, duplicates = count_table(spark, args.table)
+        delta_rows, repeated = table.by(done.query_id)
         after = admin.queue(args.queue)
     queries.say_unaccepted(after.unacked, args.trigger)
+    left = after.accepted - before.accepted + after.unacked
     found = settle_up(
         done,
-        delta_rows=rows_after - rows_before,
-        duplicates=duplicates,
+        delta_rows=delta_rows,
+        duplicates=unexplained(repeated, told_apart=delta_rows <= left),
         shown={
             "accepted": after.accepted - before.accepted,
             "ready": after.ready,
@@ -170,7 +171,7 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
         parsed = bool(args.json_schema)
         messages = source(spark, linked.broker, linked.name, args.option, parsed=parsed)
         rows = parse_json(messages, args.json_schema) if parsed else messages
-        rows_before, _ = count_table(spark, args.table)
+        table = Appended(spark, args.table, args.json_schema)
         ends = args.trigger == arguments.AVAILABLE_NOW
         done = queries.run(
             into(args.table, rows),
@@ -178,15 +179,17 @@ def drain_linked(args: argparse.Namespace, work: workspace.Workspace) -> int:
             {"processingTime": "0 seconds"} if ends else args.trigger,
             linked.drained if ends else linked.ended,
         )
-        rows_after, duplicates = count_table(spark, args.table)
+        delta_rows, repeated = table.by(done.query_id)
         after = linked.admin.queue(linked.name)
         there = linked.count_there().messages
     # In a later run, messages in the remote queue may be ones that the local broker has already.
     whole = not first or done.rows >= linked.before.messages
+    # What the link doubled is two messages of the local queue: only the remote one can tell.
+    told_apart = first and delta_rows <= linked.before.messages
     found = settle_up(
         done,
-        delta_rows=rows_after - rows_before,
-        duplicates=duplicates,
+        delta_rows=delta_rows,
+        duplicates=unexplained(repeated, told_apart=told_apart),
         shown={
             "there_before": linked.before.messages,
             "there_left": there,
@@ -210,9 +213,9 @@ def settle_up(
     """The last line of a run on a shared queue, and whether it is OK.
 
     It is OK if the rows that this run read are in the table, each once. Others may publish to the
-    queue and read from it, so the broker's counts are only shown. A batch that an earlier run
-    wrote, but did not record in the checkpoint, is read again and not written again. `else_agree`
-    is the caller's verdict on the counts that are only shown.
+    queue, read from it and append to the table, so the broker's counts are only shown. A batch that
+    an earlier run wrote, but did not record in the checkpoint, is read again and not written again.
+    `else_agree` is the caller's verdict on the counts that are only shown.
     """
     agree = delta_rows in {done.rows, done.rows - done.replayed} and not duplicates and else_agree
     counts = {
@@ -223,6 +226,21 @@ def settle_up(
         "duplicates": duplicates,
     }
     return reconciliation.verdict(counts, agree=agree)
+
+
+def unexplained(repeated: int, *, told_apart: bool) -> int:
+    """How many rows may be doubled, of those of this run that repeat a message id.
+
+    Producers may give several messages one id. `told_apart` says that at least as many messages
+    left the queue as this run appended rows, so that no two rows need be of one message.
+    """
+    if repeated <= 0 or not told_apart:
+        return max(repeated, 0)
+    say(
+        f"{repeated:,} rows repeat a message id: several messages were sent with it, or another job"
+        " appended it."
+    )
+    return 0
 
 
 # --- the steps ---
@@ -273,11 +291,45 @@ def into(table: str, rows: DataFrame) -> DataStreamWriter:
     return rows.writeStream.format("delta").outputMode("append").option("path", table)
 
 
-def count_table(spark: SparkSession, table: str) -> tuple[int, int]:
-    """As `reconciliation.count_rows`; zeros if the table does not exist yet."""
-    if not has_table(spark, table):
-        return 0, 0
-    return reconciliation.count_rows(spark.read.format("delta").load(table))
+class Appended:
+    """Counts what a query appends to a Delta table from now on, beside what others append.
+
+    Args:
+        spark: Reads the table.
+        path: The table, which may not exist yet.
+        ddl: The fields of its rows, if these are parsed.
+    """
+
+    def __init__(self, spark: SparkSession, path: str, ddl: str | None) -> None:
+        self._spark = spark
+        self._path = path
+        self._message_id = column_beside(ddl, "message_id") if ddl else "message_id"
+        self._first = self._repeated = 0
+        if has_table(spark, path):
+            self._first = history(self._spark, self._path).agg(F.max("version")).collect()[0][0] + 1
+            self._repeated = self._count()[1]
+
+    def by(self, query_id: str) -> tuple[int, int]:
+        """The rows that a query appended, and how many more rows now repeat a message id."""
+        if not has_table(self._spark, self._path):
+            return 0, 0
+        own = F.col("operationParameters")["queryId"] == query_id
+        commits = (
+            history(self._spark, self._path)
+            .filter(own & (F.col("version") >= self._first))
+            .collect()
+        )
+        ours = {commit.version for commit in commits}
+        ends = (self._count(each)[0] for each in ours if each + 1 not in ours)
+        begins = (self._count(each - 1)[0] for each in ours if each and each - 1 not in ours)
+        return sum(ends) - sum(begins), self._count()[1] - self._repeated
+
+    def _count(self, version: int | None = None) -> tuple[int, int]:
+        reader = self._spark.read.format("delta")
+        if version is not None:
+            table = reader.option("versionAsOf", version).load(self._path)
+            return table.count(), 0
+        return reconciliation.count_rows(reader.load(self._path), self._message_id)
 
 
 def show_routes(stored: DataFrame) -> None:

@@ -31,6 +31,7 @@ class Streamed:
     batches: int = 0
     replayed: int = 0
     last_batch: int = -1
+    query_id: str = ""
 
     def add(self, progress: Mapping[str, Any]) -> bool:
         """Counts a progress report of Spark; False if it is empty or was counted before."""
@@ -118,6 +119,7 @@ def _run(
 def _follow(query: StreamingQuery, done: Streamed, until: Callable[[], bool] | None) -> None:
     """Follows a query to its end."""
     started = asked = time.monotonic()
+    done.query_id = query.id
     interrupts.defer()
     while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
         _report(query, done, started)

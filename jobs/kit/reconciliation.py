@@ -37,9 +37,12 @@ def conclude(found: tuple[str, bool]) -> int:
     return 0 if agree else 1
 
 
-def count_rows(table: DataFrame) -> tuple[int, int]:
-    """Number of rows of a table, and of rows that repeat the message id of another row."""
-    found = table.agg(F.count("*"), F.count("message_id"), F.count_distinct("message_id")).first()
+def count_rows(table: DataFrame, name: str = "message_id") -> tuple[int, int]:
+    """Number of rows of a table, and of rows that repeat the message id of another row.
+
+    `name` is the column of the ids.
+    """
+    found = table.agg(F.count("*"), F.count(name), F.count_distinct(name)).first()
     assert found is not None
     rows, named, distinct = found
     return rows, named - distinct

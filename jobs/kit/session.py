@@ -16,7 +16,7 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ackq.spark import configure
 from ackq.spark.engine import is_older_than
@@ -119,6 +119,13 @@ def has_table(spark: SparkSession, path: str) -> bool:
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     found: bool = jvm.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, path)  # noqa: SLF001
     return found
+
+
+def history(spark: SparkSession, path: str) -> DataFrame:
+    """The commits of the Delta table at a path."""
+    jvm: Any = SparkContext._jvm  # noqa: SLF001
+    table = jvm.io.delta.tables.DeltaTable.forPath(spark._jsparkSession, path)  # noqa: SLF001
+    return DataFrame(table.history(), spark)
 
 
 def _settings(*, delta: bool) -> SparkConf:

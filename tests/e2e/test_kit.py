@@ -77,7 +77,7 @@ def test_progress_knows_a_batch_that_an_earlier_run_began():
 
 def starting(*ends: str) -> Mock:
     """A writer whose queries end one after another: with an error, or without one for ""."""
-    queries_ = [Mock(recentProgress=[]) for _ in ends]
+    queries_ = [Mock(recentProgress=[], id="query") for _ in ends]
     for query, end in zip(queries_, ends, strict=True):
         failed = StreamingQueryException(f"[STREAM_FAILED] Query terminated: {end}")
         query.awaitTermination.side_effect = [failed] if end else [True]
@@ -91,7 +91,7 @@ LATE = "org.apache.spark.SparkException: Python worker failed to connect back."
 
 @pytest.mark.parametrize("ends", [("",), (LATE, ""), (LATE, LATE, "")])
 def test_a_query_whose_python_did_not_start_in_time_is_started_again(ends: tuple[str, ...]):
-    assert queries.run(starting(*ends), "checkpoint", {"once": True}) == Streamed()
+    assert queries.run(starting(*ends), "checkpoint", {"once": True}) == Streamed(query_id="query")
 
 
 def test_available_now_runs_until_nothing_is_found_before_4_2(monkeypatch: pytest.MonkeyPatch):
@@ -172,6 +172,17 @@ def test_a_run_on_a_queue_of_others_answers_for_its_own_rows(
         f"read=10 replayed={replayed} delta_rows={delta_rows} accepted=10 ready=3 unacked=2"
         f" duplicates={duplicates} {'OK' if expected else 'MISMATCH'}"
     )
+
+
+@pytest.mark.parametrize(
+    ("repeated", "told_apart", "expected"),
+    [(0, True, 0), (2, True, 0), (2, False, 2), (-1, False, 0)],
+)
+def test_ids_that_producers_repeat_are_no_duplicates(
+    *, repeated: int, told_apart: bool, expected: int
+):
+    """L9: they are where fewer messages left the queue than rows came."""
+    assert queue_to_delta.unexplained(repeated, told_apart=told_apart) == expected
 
 
 # --- how a job ends ---
