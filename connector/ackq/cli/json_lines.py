@@ -48,7 +48,8 @@ def properties(line: bytes) -> dict[str, Any]:
     Args:
         line: An object with `body`, or `body_base64` for bytes that are no text, and any of
             `message_id`, `correlation_id`, `reply_to`, `content_type`, `headers`, `routing_key`,
-            `exchange`, `ttl_ms`, `persistent` and `published_at`. A null counts as absent.
+            `exchange`, `ttl_ms`, `persistent` and `published_at`. A null counts as absent, but in
+            `headers` it is a value, which a write of Spark can make.
 
     Raises:
         InvalidArgumentError: The line is no such object; the message names the field.
@@ -106,10 +107,12 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _headers(name: str, value: object) -> dict[str, str]:
+def _headers(name: str, value: object) -> dict[str, str | None]:
     if not isinstance(value, dict):
         raise _wrong(name, f"is {json.dumps(value)}; it must be an object of strings")
-    return {key: _text(f"{name}.{key}", each) for key, each in value.items()}
+    return {
+        key: None if each is None else _text(f"{name}.{key}", each) for key, each in value.items()
+    }
 
 
 def _flag(name: str, value: object) -> bool:

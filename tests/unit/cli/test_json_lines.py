@@ -27,7 +27,7 @@ def test_a_consumed_line_is_published_as_it_was(body):
         "body": body,
         "routing_key": "q",
         "message_id": None,
-        "headers": [("k", "v")],
+        "headers": [("k", "v"), ("null", None)],
         "queue": "q",
         "delivery_tag": 7,
         "redelivered": True,
@@ -40,7 +40,7 @@ def test_a_consumed_line_is_published_as_it_was(body):
     assert properties(line) == {
         "body": body,
         "routing_key": "q",
-        "headers": {"k": "v"},
+        "headers": {"k": "v", "null": None},
         "persistent": True,
         "published_at": delivered["published_at"],
     }

@@ -56,7 +56,7 @@ class Row(NamedTuple):
     correlation_id: str | None
     reply_to: str | None
     content_type: str | None
-    headers: list[tuple[str, str]] | None
+    headers: list[tuple[str, str | None]] | None
     published_at: datetime | None
     persistent: bool | None
     ttl_ms: int | None = None
@@ -185,15 +185,21 @@ def body_bytes(body: bytes | str) -> bytes:
         ) from error
 
 
-def header_pairs(headers: Mapping[str, str]) -> tuple[list[tuple[str, str]], int]:
-    """Headers as pairs for Arrow, and their size in bytes; raises for invalid headers."""
+def header_pairs(headers: Mapping[str, str | None]) -> tuple[list[tuple[str, str | None]], int]:
+    """Headers as pairs for Arrow, and their size in bytes; raises for invalid headers.
+
+    A value may be null, as in a message that Spark wrote.
+    """
     if not isinstance(headers, Mapping):
         raise InvalidArgumentError(
             f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str.",
             argument="headers",
         )
     pairs = list(headers.items())
-    size = sum(text_bytes("headers", key) + text_bytes("headers", value) for key, value in pairs)
+    size = sum(
+        text_bytes("headers", key) + (0 if value is None else text_bytes("headers", value))
+        for key, value in pairs
+    )
     if size > limits.MAX_HEADER_BYTES:
         raise MessageTooLargeError(
             f"The headers have {size} bytes; the limit is {limits.MAX_HEADER_BYTES}.", size=size
@@ -229,6 +235,8 @@ def encode_messages(messages: Sequence[Message], *, routing_key: str, persistent
 
 def _encode_row(row: Row, *, persistent: bool) -> bytes | None:
     """The block that `encode_rows` makes of one row, at less cost; None if Arrow has to make it."""
+    if row.headers and None in dict(row.headers).values():
+        return None
     fields = zip(Row._fields, row, strict=True)
     values: dict[str, Any] = {name: value for name, value in fields if value is not None}
     del values["routing_key"]

@@ -34,7 +34,7 @@ class MessageArguments(TypedDict, total=False):
     correlation_id: str | None
     reply_to: str | None
     content_type: str | None
-    headers: Mapping[str, str] | None
+    headers: Mapping[str, str | None] | None
     published_at: datetime | None
     persistent: bool | None
     mandatory: bool | None
@@ -140,7 +140,7 @@ class Defaults:
         correlation_id: str | None = None,
         reply_to: str | None = None,
         content_type: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | None] | None = None,
         published_at: datetime | None = None,
         persistent: bool | None = None,
         mandatory: bool | None = None,
@@ -169,7 +169,7 @@ class Defaults:
         body: bytes | str,
         routing_key: str | None,
         texts: tuple[str | None, str | None, str | None, str | None],
-        headers: Mapping[str, str] | None,
+        headers: Mapping[str, str | None] | None,
         published_at: datetime | None,
         persistent: bool | None,  # noqa: FBT001 - called with each message, so by position
         ttl_ms: int | None,

@@ -7,7 +7,7 @@ import pytest
 
 from ackq import errors, limits
 from ackq.client.blocks import encoding
-from ackq.wire import columns
+from ackq.wire import block, columns
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -46,6 +46,14 @@ def test_a_single_message_has_the_bytes_of_the_general_way(names, size):
         assert encoding._encode_row(only, persistent=True) == expected
         made = encoding.encode_messages([message], routing_key="é.k", persistent=True)
         assert made == expected
+
+
+def test_a_null_header_value_is_kept():
+    """K7: a received message, as Spark can write it, is published again with the same headers."""
+    pairs, size = encoding.header_pairs({"k": None, "l": "v"})
+    assert (pairs, size) == ([("k", None), ("l", "v")], 3)
+    made = encoding.encode_messages([row(headers=pairs)], routing_key="", persistent=True)
+    assert block.decode(made)[1].column("headers").to_pylist() == [pairs]
 
 
 OTHER_HEADERS = pa.map_(pa.string(), pa.field("v", pa.string(), nullable=False))
