@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackq.cli.context import Target, connected
+from ackq.cli.failure import ExitStatus, Failure
 from ackq.cli.output import print_json
 from ackq.client import Admin
 from ackq.diagnosis.message_path import Hit, not_found, path_of
@@ -43,6 +44,7 @@ def trace(
     """Show where message MESSAGE_ID is: its queue, its holder, why it is a dead letter.
 
     Searches all messages of the queues and changes none. Several messages may have the same id.
+    Exit status 3: no queue has one now.
     """
     with target.admin() as admin:
         names = queues or tuple(each.queue for each in admin.queues())
@@ -56,16 +58,18 @@ def trace(
                 "found": [hit.as_dict() for hit in hits],
             }
         )
-        return
-    for hit in hits:
+    for hit in () if target.as_json else hits:
         for sentence in path_of(hit):
             click.echo(printable(sentence))
-    if not hits:
-        click.echo(printable(not_found(message_id, looked_at, names)))
-    if closed:
+    if closed and not target.as_json:
         some = ", ".join(f"'{name}'" for name in closed[:_SHOWN])
         skipped = count(len(closed), "queue")
         click.echo(printable(f"Not searched, as this user may not read them: {skipped} ({some})."))
+    if not hits:
+        message = not_found(message_id, looked_at, names)
+        raise Failure(
+            message, ExitStatus.NOT_FOUND, "message_not_found", {"message_id": message_id}
+        )
 
 
 class _Searched(NamedTuple):
