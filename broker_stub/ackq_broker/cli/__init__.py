@@ -27,7 +27,11 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def main() -> None:
-    """Runs the command line; exit status 1 for a damaged journal, 2 for a refused command."""
+    """Runs the command line.
+
+    Exit status 1 for a damaged journal, 2 for a refused command, 141 if the reader of the output
+    ended.
+    """
     sys.meta_path.insert(0, _WithoutPandas())
     # gRPC, which reads this variable when it is imported, would add its own lines to the log for
     # each connection that does not speak TLS, or trusts another authority.
