@@ -193,7 +193,7 @@ def _answers(failures: LoginFailures) -> Middleware:
             answer = web.json_response(said, status=status)
         if status is HTTPStatus.UNAUTHORIZED:
             if token_of(request) is not None:  # else no token was tried
-                await failures.slow(f"http:{request.remote}:")
+                await failures.slow(request.remote or "")
             answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
 

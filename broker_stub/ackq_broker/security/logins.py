@@ -63,7 +63,10 @@ class LoginFailures:
 
 
 def address_of(peer: str) -> str:
-    """The address of a peer as gRPC names it, without the port: `ipv4:127.0.0.1:40123`."""
+    """The address of a peer as gRPC names it, without the port: `ipv4:127.0.0.1:40123`.
+
+    A peer over HTTP has no port; it is its address.
+    """
     if peer.startswith("unix"):
         return "unix"
-    return peer.rpartition(":")[0] or peer
+    return peer.rpartition(":")[0] if peer.startswith("ipv") else peer

@@ -53,6 +53,7 @@ async def test_few_wait_at_a_time(monkeypatch):
     [
         ("ipv4:10.0.0.1:4711", "ipv4:10.0.0.1"),
         ("ipv6:%5B::1%5D:4711", "ipv6:%5B::1%5D"),
+        ("2001:db8::1", "2001:db8::1"),
         ("unix:", "unix"),
         ("unix:/run/ackq.sock", "unix"),
         ("", ""),
