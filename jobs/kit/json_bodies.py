@@ -3,13 +3,15 @@
 Invariant: Spark's `from_json` loses nothing of a body without a flaw. By itself it ignores text
 after the first document, keeps the last value of a duplicate key, and replaces bytes that are not
 UTF-8 and halves of surrogate pairs by other characters. The parser of this module refuses these.
-Spark also rounds to the scale of a DECIMAL, which here does not fit. It remains that a DOUBLE has
-17 digits, a DATE no time of day and a TIMESTAMP microseconds.
+Spark also rounds to the scale of a DECIMAL, which here does not fit, and makes infinity of a number
+beyond the DOUBLEs, which here is a flaw. It remains that a DOUBLE has 17 digits, a FLOAT 7 and ends
+at 3.4e38, a DATE has no time of day and a TIMESTAMP microseconds.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -128,8 +130,10 @@ def _has_more_digits(value: object, scale: int) -> bool:
 
 
 def explainer() -> Callable[[bytes], str | None]:
-    """A function that returns why a body is not one JSON object: about 4 us for 400 bytes."""
-    decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse).decode
+    """A function that returns why a body is not one JSON object: about 7 us for 300 bytes."""
+    decode = json.JSONDecoder(
+        object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite
+    ).decode
 
     def explain(body: bytes) -> str | None:
         try:
@@ -157,6 +161,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"field {twice!r} appears twice")
+    return found
+
+
+def _finite(number: str) -> float:
+    if math.isinf(found := float(number)):
+        raise ValueError(f"the number {number[:40]} is beyond the range of a DOUBLE")
     return found
 
 

@@ -22,6 +22,7 @@ LOSSY = {
     b'{"id":2,"name":"\\ud800"}': "not text: it has half a surrogate pair as an escape",
     b'{"id":2,"id":3}': "field 'id' appears twice",
     b'{"id":2,"inner":{"a":1,"a":2}}': "field 'a' appears twice",
+    b'{"id":2,"else":-1e999}': "the number -1e999 is beyond the range of a DOUBLE",
     b"": "not JSON: Expecting value: line 1 column 1 (char 0)",
 }
 DIGITS = b'{"id":1,"else":%s}' % (b"9" * 2_000)
