@@ -12,6 +12,7 @@ AWAITED = {
     "ackq_link.inbound:_open": "it awaits or cancels it",
     "ackq_link.inbound:run": "it logs each error and goes on",
     "ackq_link.jetstream.connection:_answer": "it takes the result or cancels it",
+    "ackq_link.jetstream.subscription:_is_sure": "its callback takes the result",
     "ackq_link.jetstream.target:_take": "its callback takes the result",
     "ackq_link.outbound:add": "its callback takes the result",
     "ackq_link.outbound:or_cut": "it takes the result",

@@ -83,7 +83,7 @@ class StreamSource:
         """
         connection = await self._open()
         try:
-            stream, consumer = await self._ask(connection)
+            stream, consumer, _ = await self._ask(connection)
         finally:
             await connection.close()
         return limits_of(self.stream, self.consumer, stream, consumer).overridden(self.told)
@@ -92,7 +92,7 @@ class StreamSource:
         """Connects and pulls. Raises CutError, with a refusal if a retry cannot mend it."""
         connection = await self._open()
         try:
-            _, consumer = await self._ask(connection)
+            _, consumer, created = await self._ask(connection)
             subscription = StreamSubscription(
                 connection,
                 self.limits,
@@ -103,6 +103,7 @@ class StreamSource:
                     consumer.get("max_expires", 0) / _NS,
                     consumer.get("max_bytes", 0),
                     consumer.get("max_ack_pending", 0),
+                    created,
                 ),
                 Sequences(self.stream, self.seen.created),
             )
@@ -118,11 +119,11 @@ class StreamSource:
         await connection.open(self.name)
         return connection
 
-    async def _ask(self, connection: NatsConnection) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The configurations of stream and consumer, which are checked."""
+    async def _ask(self, connection: NatsConnection) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """The checked configurations of stream and consumer, and the consumer's creation time."""
         stream = await connection.ask(f"STREAM.INFO.{self.stream}", created=str, config=dict)
         place = self.place.replace("/", ".")
-        consumer = await connection.ask(f"CONSUMER.INFO.{place}", config=dict)
+        consumer = await connection.ask(f"CONSUMER.INFO.{place}", created=str, config=dict)
         created = stream["created"]
         reason = refusal(self.place, consumer["config"], self.limits.window_messages)
         another = bool(self.seen.created) and created != self.seen.created
@@ -140,7 +141,7 @@ class StreamSource:
                 self.seen.subscription.end(cut)
             raise cut
         self.seen.created = created
-        return stream["config"], consumer["config"]
+        return stream["config"], consumer["config"], consumer["created"]
 
 
 class Sequences:

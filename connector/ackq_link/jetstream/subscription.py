@@ -30,6 +30,8 @@ _NS: Final = 1_000_000_000
 # Settlements of this time share a pull; a pull that the server refused is asked again after it.
 _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
+# So long after a delivery the consumer is taken for the one that made it, without a look.
+_SURE_S: Final = 0.01
 _ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM rejected at the local broker", b"+WPI"
 # Indices of delivery count, sequence, the consumer's count of deliveries, and time in the subject
 # that acknowledges a delivery, from its tokens: $JS.ACK.STREAM.CONSUMER..., or with domain and
@@ -48,6 +50,7 @@ class Pulling(NamedTuple):
         most_s: The longest time that a request may wait; 0: no bound.
         most_bytes: The most bytes of a request; 0: no bound.
         most_pending: The most messages that may be unacknowledged; 0 or less: no bound.
+        created: The creation time of the consumer.
     """
 
     subject: str
@@ -56,6 +59,7 @@ class Pulling(NamedTuple):
     most_s: float
     most_bytes: int = 0
     most_pending: int = 0
+    created: str = ""
 
 
 class KeysOf(Protocol):
@@ -102,7 +106,9 @@ class StreamSubscription:
         self._unanswered: dict[int, tuple[_Delivery, float]] = {}  # by number of settlement
         self._asked = self._pulls = self._silent = 0
         self._heard_s = 0.0
-        self._alone = self._capped = self._stopped = self._closing = False
+        self._sure_s = time.monotonic()  # the consumer was the one that is known
+        self._look: asyncio.Task[None] | None = None
+        self._looked = self._alone = self._capped = self._stopped = self._closing = False
         self._cut: CutError | None = None
         self._arrived = asyncio.Event()
         self._answered = asyncio.Event()
@@ -182,14 +188,18 @@ class StreamSubscription:
                     # Without it what is given back would come at once to the pull that waits.
                     await self._connection.forget(self._take)
                     self._send_due()
+                    if self._look is not None:
+                        await self._look
                     while self._unanswered and self._cut is None:
                         self._answered.clear()
                         await self._answered.wait()
-                    if requeue:
+                    if requeue and self._cut is None:
                         back = (*self._held.values(), *self._aside.values())
                         self._connection.write(_pub(each.reply, _NAK) for each in back)
                     await self._connection.flush()
         await self._connection.close()
+        if self._look is not None:
+            self._look.cancel()
 
     def end(self, cut: CutError) -> None:
         """Ends the subscription for this reason; nothing is acknowledged after it."""
@@ -216,6 +226,7 @@ class StreamSubscription:
         self._counted = counted
         if self._cut is not None:
             return
+        self._sure_s = self._heard_s
         if sequence in self._came:
             self._take_again(sequence, ns, message.reply)
         else:
@@ -271,7 +282,8 @@ class StreamSubscription:
         room = min(limits.window_messages - len(self._held), self._pulling.most)
         left = limits.window_bytes - self._held_bytes
         self._stopped = left <= 0 or (self._stopped and left < limits.window_bytes // 2)
-        if self._asked > 0 or room < 1 or self._stopped or self._closing:
+        full = room < 1 or self._stopped
+        if self._asked > 0 or full or self._closing or self._cut is not None or not self._is_sure():
             return
         wait_s = min(_PULL_S, self._pulling.most_s or _PULL_S)
         most_bytes = min(left, self._pulling.most_bytes or left)
@@ -285,8 +297,6 @@ class StreamSubscription:
         self._pulls += 1
         self._heard_s = time.monotonic()
         reply = f"{self._inbox}.p.{self._pulls}"
-        # Acknowledgements that are due go first: a stream that was deleted and created again may
-        # deliver messages of the same sequences to the pull, which they would acknowledge (L30).
         self._send_due()
         self._connection.write(
             [_pub(f"{self._pulling.subject} {reply}".encode(), json.dumps(wanted).encode())]
@@ -331,9 +341,53 @@ class StreamSubscription:
         self._soon(self._pull, _FLOW_S)
 
     def _send_due(self) -> None:
-        due, self._due = self._due, []
-        if due:
+        if self._due and self._cut is None and self._is_sure():
+            due, self._due = self._due, []
             self._connection.write(due)
+
+    def _is_sure(self) -> bool:
+        """Whether the consumer is the one that delivered what is held; else looks, then goes on.
+
+        While a pull waits, the server tells of the consumer's end. Without one a stream may have
+        been deleted and created again: acknowledgements would then be of new messages with the same
+        sequences, which the next pull brings (L30). The server does not apply the two in the order
+        in which it gets them.
+        """
+        if self._asked > 0 or self._looked or time.monotonic() - self._sure_s < _SURE_S:
+            return True
+        if self._look is None:
+            self._look = asyncio.create_task(self._make_sure())
+            self._look.add_done_callback(self._go_on)
+        return False
+
+    async def _make_sure(self) -> None:
+        """Looks at the consumer's creation time. Raises CutError if it is another consumer."""
+        _, _, place = self._pulling.subject.partition(".NEXT.")
+        until_s = time.monotonic() + LINK_ANSWER_S
+        while True:
+            try:
+                found = await self._connection.ask(f"CONSUMER.INFO.{place}", created=str)
+                break
+            except CutError as cut:
+                ended = self._closing or self._cut is not None or time.monotonic() > until_s
+                if cut.refusal is not None or ended:
+                    raise
+                await asyncio.sleep(_AGAIN_S)  # a cluster may be without a leader
+        if found["created"] != self._pulling.created:
+            raise CutError("the consumer was deleted and created again")
+
+    def _go_on(self, look: asyncio.Task[None]) -> None:
+        """Settles and pulls after a look that found the same consumer; else ends."""
+        self._look = None
+        if look.cancelled():
+            return
+        error = look.exception()
+        if error is not None:
+            self.end(error if isinstance(error, CutError) else CutError(repr(error)))
+        self._sure_s, self._looked = time.monotonic(), True
+        self._send_due()
+        self._pull()
+        self._looked = False
 
     def _take_answer(self, message: Received) -> None:
         if message.headers or message.body:

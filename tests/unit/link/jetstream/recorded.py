@@ -15,6 +15,10 @@ class Connection:
         self.frames = []
         self.takes = {}
         self.delivered = 0
+        self.created = ""  # when its consumer was
+
+    async def ask(self, *_, **__):
+        return {"created": self.created}
 
     def new_inbox(self):
         return "IN"

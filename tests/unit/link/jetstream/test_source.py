@@ -65,7 +65,8 @@ class Server(Connection):
 @pytest.fixture
 def answers(monkeypatch):
     """What the servers answer, by the kind of the question."""
-    found = {"STREAM": {"created": "then", "config": {}}, "CONSUMER": {"config": GOOD}}
+    found = {name: {"created": "then", "config": {}} for name in ("STREAM", "CONSUMER")}
+    found["CONSUMER"]["config"] = GOOD
     monkeypatch.setattr(Server, "answers", found)
     monkeypatch.setattr(module, "NatsConnection", Server)
     return found

@@ -97,6 +97,27 @@ async def test_a_stream_made_anew(count, new, words):
     assert not [frame for frame in connection.frames if b"+ACK" in frame or b"-NAK" in frame]
 
 
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_full_window_and_another_consumer(monkeypatch, same):
+    """L30: without a pull, which would end with the consumer, the link looks at it before it
+    settles; it acknowledges nothing of another one.
+    """
+    monkeypatch.setattr(module, "_SURE_S", 0)
+    connection, subscription = await started(5, 6, 7, 8)
+    if not same:
+        connection.created = "later"
+    subscription.settle(2, 3)
+    await asyncio.sleep(0.01)
+    if same:
+        assert (len(connection.sent(b"+ACK")), connection.pulls[-1]["batch"]) == (2, 2)
+        connection.answer(1)
+        connection.answer(2)
+    else:
+        await is_cut(subscription, "deleted and created again")
+    await subscription.close(requeue=True)
+    assert len(connection.sent(b"+ACK")) == len(connection.sent(b"-NAK")) == 2 * same
+
+
 async def test_signs_of_progress():
     """L29, L31: what is held or set aside is signed for at a third of the wait."""
     connection, subscription = await started(5, 6, 7)
@@ -176,7 +197,7 @@ async def test_what_is_not_answered(monkeypatch):
     await is_cut(subscription, "does not answer")
     connection, subscription = await started()
     await is_cut(subscription, "does not answer")
-    assert len(connection.pulls) == 3
+    assert len(connection.pulls) == 2
 
 
 async def test_an_acknowledgement_that_is_refused():
