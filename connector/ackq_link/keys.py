@@ -77,7 +77,7 @@ class KeyRule:
 
     @property
     def name(self) -> str:
-        """The rule, the same for each text of it."""
+        """The name of the rule; `auto` and `message_id` are one rule."""
         return "message_id" if self.text == "auto" else self.text
 
     @property

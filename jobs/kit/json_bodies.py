@@ -87,7 +87,7 @@ def _of_each(
 
 
 def rounder(wanted: StructType) -> Callable[[bytes], list[str]]:
-    """A function that returns the fields of a body of which Spark would round a number."""
+    """A function that returns the names of a body's fields in which Spark rounds a number."""
     decode = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal).decode
 
     def rounded(body: bytes) -> list[str]:

@@ -59,7 +59,7 @@ DIFFERENCES: dict[str, Difference] = {
         "a publish while blocked is nacked",
         False,
         "P14: RabbitMQ stops reading the connection, and its consumers' acks with it; by P8 and"
-        " P14 the publisher is told, and what drains goes on.",
+        " P14 the broker tells the publisher, and consumers still settle their messages.",
     ),
     "test_released_does_not_count": Difference(
         "releases that a limit of one allows",

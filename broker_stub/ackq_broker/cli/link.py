@@ -58,9 +58,9 @@ def link(
     """Move messages between queues of a remote broker and of an ackq broker, the edge.
 
     Runs the links of the --config file, or one link that the flags describe, until SIGTERM or
-    SIGINT; the --edge flags apply to both. Each link prints its guarantee. On a signal a link takes
-    no more messages, waits for outstanding confirms, acknowledges what the local broker has
-    permitted (settled messages, or stored ones with --ack stored), and gives the rest back.
+    SIGINT; the --edge flags apply to both. Each link prints its guarantee. On a signal a link stops
+    taking messages, waits for outstanding confirms, acknowledges the messages that are settled at
+    the local broker (with --ack stored: stored there), and gives the other messages back.
     """
     configure_log(log_level, log_format)
     for library in _LOUD:  # a link reports this library's errors in words

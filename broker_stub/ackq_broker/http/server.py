@@ -114,7 +114,8 @@ class HttpServer:
 class BoundedListener(socket.socket):
     """A listening socket that closes connections beyond the bounds as it accepts them (I6).
 
-    So a client that begins no TLS handshake takes no more descriptors than any other.
+    A connection counts before its TLS handshake: many that send nothing would else take all
+    descriptors, also those that the journal needs.
     """
 
     def __init__(self, family: int, kind: int, protocol: int) -> None:

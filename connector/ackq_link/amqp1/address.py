@@ -98,7 +98,7 @@ _BY_MESSAGE: Final = {
 # Names outside the specification, for failures that the connection itself detects.
 SASL_FAILED: Final = "ackq:sasl"
 OTHER_PROTOCOL: Final = "ackq:protocol"
-# A topic instead of a queue, and the words of Artemis for one.
+# The address is a topic; and how Artemis says so.
 NO_QUEUE: Final = "ackq:no-queue"
 _TOPIC: Final = "not configured for queue support"
 _CREDENTIALS: Final = (

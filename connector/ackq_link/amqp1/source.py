@@ -32,7 +32,7 @@ _BATCH_BYTES: Final = 8 << 20
 _CLOSE_S: Final = 5.0
 # Seconds between pings.
 _PROOF_S: Final = 1.0
-# Outcomes by which a broker says that it did not take an acceptance.
+# Outcomes with which a broker refuses an acknowledgement.
 _NOT_ACCEPTED: Final = {Delivery.RELEASED, Delivery.MODIFIED, Delivery.REJECTED}
 
 

@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 # Settlements of this time share a pull; a pull that the server refused is asked again after it.
 _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
-# So long after a delivery the consumer is taken for the one that made it, without a look.
+# For this time after a delivery the consumer counts as the same one without a request.
 _SURE_S: Final = 0.01
 _ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM rejected at the local broker", b"+WPI"
 # Indices of delivery count, sequence, the consumer's count of deliveries, and time in the subject
@@ -106,7 +106,7 @@ class StreamSubscription:
         self._unanswered: dict[int, tuple[_Delivery, float]] = {}  # by number of settlement
         self._asked = self._pulls = self._silent = 0
         self._heard_s = 0.0
-        self._sure_s = time.monotonic()  # the consumer was the one that is known
+        self._sure_s = time.monotonic()  # when the consumer was last known to be the same
         self._look: asyncio.Task[None] | None = None
         self._looked = self._alone = self._capped = self._stopped = self._closing = False
         self._cut: CutError | None = None
@@ -297,7 +297,7 @@ class StreamSubscription:
         self._pulls += 1
         self._heard_s = time.monotonic()
         reply = f"{self._inbox}.p.{self._pulls}"
-        self._send_due()
+        self._send_due()  # first: the pull may bring the same sequences of a new stream (L30)
         self._connection.write(
             [_pub(f"{self._pulling.subject} {reply}".encode(), json.dumps(wanted).encode())]
         )
@@ -346,7 +346,7 @@ class StreamSubscription:
             self._connection.write(due)
 
     def _is_sure(self) -> bool:
-        """Whether the consumer is the one that delivered what is held; else looks, then goes on.
+        """Whether the consumer is the one that delivered the held messages; else asks, and goes on.
 
         While a pull waits, the server tells of the consumer's end. Without one a stream may have
         been deleted and created again: acknowledgements would then be of new messages with the same

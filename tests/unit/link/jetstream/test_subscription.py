@@ -65,7 +65,7 @@ async def test_a_redelivery_of_what_is_held_is_no_delivery():
 
 
 async def test_acknowledgements_go_before_a_pull():
-    """L9, L30: a stream that was made anew may deliver the same sequences to the pull."""
+    """L9, L30: a stream that was deleted and created again may bring the same sequences."""
     connection, subscription = await started(5, 6, 7, 8)
     loop = asyncio.get_running_loop()
     # In one turn of the loop with the timer of the pull, and before it.
