@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import enrich_queue
 from ackq.client import Admin, Broker
 from ackq.spark import settle
+from ackq.spark.engine import SAYS_START
 from kit import arguments, connection, flights, queries, reconciliation, say, workspace
 from kit.decisions import Decisions
 from kit.session import spark_session
@@ -37,6 +38,7 @@ KEPT: Final = ("message_id", "correlation_id", "reply_to", "content_type")
 
 
 REPAIR_ONLY: Final = {"checkpoint", "trigger", "option"}
+BOUNDS: Final = {"maxmessagespertrigger", "maxbytespertrigger"}
 
 
 @dataclass
@@ -102,6 +104,10 @@ def parse(line: list[str] | None = None) -> argparse.Namespace:
         parser.error("--repair needs --checkpoint, and takes no --max-messages and no --cause")
     elif not args.repair and arguments.given(parser, args) & REPAIR_ONLY:
         parser.error("--checkpoint, --trigger and --option need --repair")
+    elif not SAYS_START and "availableNow" in args.trigger:
+        # Each run of one batch would read the messages again that an earlier one left.
+        for name in (name for name, _ in args.option if name.lower() in BOUNDS):
+            parser.error(f"before Spark 4.2 --repair takes no {name} with availableNow: use once")
     return args
 
 

@@ -326,6 +326,27 @@ def test_wrong_usage_names_the_option(
     assert named in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("says_start", [True, False])
+def test_a_repair_before_4_2_bounds_no_batch(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    says_start: bool,  # noqa: FBT001 - a parameter of the test
+):
+    """K13: a run under availableNow is one batch; each would read what the last one left."""
+    monkeypatch.setattr(redrive, "SAYS_START", says_start)
+    line = ["--endpoint", "h:1", "--queue", "q", "--repair", "body", "--checkpoint", "c"]
+    bounded = [*line, "--option", "maxMessagesPerTrigger=2"]
+    assert redrive.parse(line).option == []
+    assert redrive.parse([*bounded, "--trigger", "once"]).trigger == {"once": True}
+    if says_start:
+        assert redrive.parse(bounded).option == [("maxMessagesPerTrigger", "2")]
+        return
+    with pytest.raises(SystemExit) as ended:
+        redrive.parse(bounded)
+    assert ended.value.code == 2
+    assert "takes no maxMessagesPerTrigger with availableNow: use once" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("line", readme.job_lines(), ids=" ".join)
 def test_the_readme_says_what_jobs_take(line: list[str]):
     """No command of the README is refused for arguments that do not fit together."""
