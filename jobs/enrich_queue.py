@@ -292,7 +292,10 @@ def sorter(plan: Plan, done: SortCounts, decided: Decisions) -> Callable[[DataFr
 
 
 def judged(messages: DataFrame, plan: Plan) -> DataFrame:
-    """The messages with their parsed body `json`, and `problem`, which is null for a good one."""
+    """The messages with their parsed body `json`, and `problem`, which is null for a good one.
+
+    A problem names no value: it is the reason of a rejection (`json_bodies.explainer`).
+    """
     body = F.col("body")
     rows = messages.select(
         "*",
@@ -303,7 +306,7 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
     unfit = [
         F.when(
             F.col("json")[name].isNull() & F.col("raw")[name].isNotNull(),
-            F.concat(F.lit(f"field '{name}' is "), F.col("raw")[name], F.lit(f", not {kind}")),
+            F.lit(f"field '{name}' does not fit {kind}"),
         )
         for name, kind in fields(plan.schema).items()
     ]
@@ -325,12 +328,13 @@ def judged(messages: DataFrame, plan: Plan) -> DataFrame:
 def enriched(good: DataFrame, plan: Plan) -> DataFrame:
     """Good rows as messages: the fields of their body, and the added ones."""
     names = fields(plan.schema)
-    # Of two columns of one name, in any case, neither could be named.
-    own = "_message_id" if "message_id" in map(str.lower, names) else "message_id"
-    rows = good.select(F.col("message_id").alias(own), *(f"json.`{name}`" for name in names))
+    own = json_bodies.column_beside([*names, *plan.added], "message_id")
+    columns = (F.col("json")[name].alias(name) for name in names)
+    rows = good.select(F.col("message_id").alias(own), *columns)
     for name, expression in plan.added.items():
         rows = rows.withColumn(name, F.expr(expression))
-    body = F.to_json(F.struct(*[name for name in rows.columns if name != own]))
+    whole = [f"`{name.replace('`', '``')}`" for name in rows.columns if name != own]
+    body = F.to_json(F.struct(*whole))
     return rows.select(body.alias("body"), F.col(own).alias("message_id"))
 
 
@@ -341,7 +345,7 @@ def fields(ddl: str) -> dict[str, str]:
 
 def show_reasons(spark: SparkSession, broker: Broker) -> None:
     """Prints the reasons of the rejected messages, the most frequent first."""
-    reason: Column = F.regexp_replace(F.col("headers")[REASON_HEADER], r"[0-9]+", "N")
+    reason: Column = F.col("headers")[REASON_HEADER]
     found = (
         queries.browse(spark, broker, DEAD)
         .groupBy(reason.alias("reason"))

@@ -261,29 +261,18 @@ def parse_json(messages: DataFrame, ddl: str) -> DataFrame:
     For a body that is not one JSON object all columns are null, for another the ones that do not
     fit. A column of the message beside a field of its name has another one (`column_beside`).
     """
-    body = F.col("body")
+    body, fields = F.col("body"), StructType.fromDDL(ddl).names
     rows = messages.withColumn("sound", json_bodies.flaw(body).isNull())
     rows = rows.withColumn("json", F.when(F.col("sound"), json_bodies.parsed(body, ddl)))
     fits = F.col("sound") & F.col("json")[json_bodies.UNFIT].isNull()
     return rows.select(
         *(
-            F.col(name).alias(column_beside(ddl, name))
+            F.col(name).alias(json_bodies.column_beside(fields, name))
             for name in ("message_id", "routing_key", "published_at")
         ),
-        *(F.col("json")[name].alias(name) for name in StructType.fromDDL(ddl).names),
-        F.when(~fits, body).alias(column_beside(ddl, "unparsed")),
+        *(F.col("json")[name].alias(name) for name in fields),
+        F.when(~fits, body).alias(json_bodies.column_beside(fields, "unparsed")),
     )
-
-
-def column_beside(ddl: str, name: str) -> str:
-    """The name of a message's column in a table with the fields of `ddl`, in any case.
-
-    It is `_message_id` beside a field `message_id`: Delta has no two columns of one name.
-    """
-    taken = {*map(str.lower, StructType.fromDDL(ddl).names)}
-    while name in taken:
-        name = f"_{name}"
-    return name
 
 
 def into(table: str, rows: DataFrame) -> DataStreamWriter:
@@ -303,7 +292,8 @@ class Appended:
     def __init__(self, spark: SparkSession, path: str, ddl: str | None) -> None:
         self._spark = spark
         self._path = path
-        self._message_id = column_beside(ddl, "message_id") if ddl else "message_id"
+        fields = StructType.fromDDL(ddl).names if ddl else []
+        self._message_id = json_bodies.column_beside(fields, "message_id")
         self._first = self._repeated = 0
         if has_table(spark, path):
             self._first = history(self._spark, self._path).agg(F.max("version")).collect()[0][0] + 1

@@ -138,12 +138,12 @@ def test_queues_of_a_running_broker_are_sorted_and_redriven(next_line: LastLine,
             for row in batch.to_pylist()
         }
         assert reasons == {
-            "not JSON: Expecting ',' delimiter: line 1 column 9 (char 8)",
-            "field 'id' is x, not int",
+            "not JSON: Expecting ',' delimiter",
+            "field 'id' does not fit int",
             "field 'id' is missing",
-            "not JSON: Extra data: line 2 column 1 (char 10)",
+            "not JSON: Extra data",
             "field 'id' appears twice",
-            "not JSON: 'utf-8' codec can't decode byte 0xff in position 19: invalid start byte",
+            "not UTF-8: invalid start byte",
         }
         assert next_line("redrive.py", *at, "--queue", "dead", "--max-messages", 1) == (
             "before=6 redriven=1 left=5 after=5 OK"

@@ -463,18 +463,18 @@ def test_a_whole_java_is_started_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     ("body", "reason"),
     [
         (b"null", "not a JSON object, but a NoneType"),
-        ('{"a": 1}'.encode("utf-16"), "not JSON: 'utf-8' codec can't decode byte 0xff"),
+        ('{"a": 1}'.encode("utf-16"), "not UTF-8: invalid start byte"),
         (b"{'a': 1}", "not JSON: Expecting property name enclosed in double quotes"),
         (b'{"a": NaN}', "not JSON: NaN is not a number of JSON"),
         (b'{"\\ud800": 1, "\\ud800": 2}', r"field '\ud800' appears twice"),
-        (b'{"a": %s}' % (b"9" * 5_000), "Exceeds the limit"),
+        (b'{"a": -%s}' % (b"9" * 5_000), "a number is beyond the range of a DOUBLE"),
         (b'{"a": ' * 100_000, "too deeply nested"),
     ],
 )
 def test_why_a_body_is_rejected(body: bytes, reason: str):
     found = json_bodies.explainer()(body)
     assert found is not None
-    assert found.startswith(reason)
+    assert found == reason
     assert found.encode()
 
 

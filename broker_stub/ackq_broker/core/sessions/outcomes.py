@@ -242,8 +242,8 @@ def _check_room(session: Session, lease: Lease, outcomes: tuple[TagOutcome, ...]
         if count > most:
             raise LimitError(
                 f"The lease of session '{session.name}' has reached the limit of {most} {what}. "
-                "Settle with fewer different reasons, in fewer tasks, or lease less with "
-                "maxMessagesPerTrigger.",
+                "Settle with fewer different reasons, or in fewer tasks. maxMessagesPerTrigger"
+                " bounds only leases that are not made yet.",
                 session=session.name,
                 limit=most,
             )
