@@ -161,12 +161,14 @@ class TagOutcome(Field, frozen=True):
     """Tags of a lease that get the same disposition when the lease is accepted (S6).
 
     `outcome` is a value of `ackq.outcomes.Outcome`; with `delay_ms` 0 the delay of C14 applies.
+    Rejected messages without a dead-letter queue are dropped only with `discard`.
     """
 
     outcome: str
     tags: BitMap64
     reason: str = ""
     delay_ms: int = 0
+    discard: bool = False
 
     @property
     def disposition(self) -> Disposition:
@@ -174,6 +176,7 @@ class TagOutcome(Field, frozen=True):
         return Disposition(Outcome(self.outcome), self.reason, self.delay_ms)
 
     @classmethod
-    def of(cls, disposition: Disposition, tags: BitMap64) -> TagOutcome:
+    def of(cls, disposition: Disposition, tags: BitMap64, *, discard: bool = False) -> TagOutcome:
         """Builds the entry of some tags from their disposition."""
-        return cls(disposition.outcome.value, tags, disposition.reason, disposition.delay_ms)
+        outcome, reason, delay_ms = disposition
+        return cls(outcome.value, tags, reason, delay_ms, discard)

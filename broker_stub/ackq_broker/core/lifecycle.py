@@ -64,8 +64,8 @@ def apply_started(state: State, sequence: int, record: records.Started) -> None:
             detach_queue(state, queue)
         forget_if_drained(state, queue)
     state.signals.before = state.signals.departed.copy()
-    for queue_id in state.queue_ids.values():
-        state.signals.before.update(state.queues[queue_id].totals())
+    for queue in state.queues.values():
+        state.signals.before.update(queue.totals())
     _make_holes(state, vanished)
     began = state.histories != known
     link_holder.end_subscriptions(state, unsettled, record.at_us, new_history=began)

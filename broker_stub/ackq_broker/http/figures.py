@@ -140,6 +140,7 @@ class SessionTotals(NamedTuple):
 async def queues(engine: Engine, pattern: str = "") -> list[QueueInfo]:
     """The queues whose names match a pattern, `*` and `?` as in `queuePattern`; empty: all."""
     found: list[QueueInfo] = []
+    pattern = pattern.replace("[", "[[]")
     async for name in slices(views.queue_ids(engine.core.state)):
         if not pattern or fnmatchcase(name, pattern):
             with suppress(NotFoundError):  # deleted meanwhile

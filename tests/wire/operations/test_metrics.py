@@ -50,14 +50,17 @@ def test_all_queues_together_and_each(broker):
         before = scrape(broker)
         client.declare("m.one")
         client.declare("m.two")
+        client.declare("m[1]")
         client.publish(b"a", b"b", queue="m.one")
         client.publish(b"c", queue="m.two")
         after, each = scrape(broker), scrape(broker, "/metrics/queues?queue=m.*")
         alone = scrape(broker, "/metrics/queues?queue=m.one")
+        bracketed = scrape(broker, "/metrics/queues?queue=m[1]")
         client.delete("m.two", force=True)
     name = "ackq_queue_messages_ready"
     assert value(after, name) - value(before, name) == 3
     assert each[name] == {(("queue", "m.one"),): 2, (("queue", "m.two"),): 1}
+    assert bracketed[name] == {(("queue", "m[1]"),): 0}
     published = "ackq_queue_messages_published_total"
     assert value(after, published) - value(before, published) == 3
     assert value(after, "ackq_messages_confirmed_total") >= 3

@@ -261,10 +261,11 @@ def _check_target(queue: Queue) -> None:
             "overflow=reject-publish: then the link waits.",
             queue=queue.name,
         )
-    if properties.message_ttl_ms and not properties.dead_letter_queue:
+    # What expires into its own queue is dropped (C13).
+    if properties.message_ttl_ms and properties.dead_letter_queue in ("", queue.name):
         raise PreconditionFailedError(
             f"Messages of the queue '{queue.name}' that expire are dropped, and the link would "
-            "acknowledge them at the remote broker. Declare it with a dead-letter queue, or "
+            "acknowledge them at the remote broker. Declare it with another dead-letter queue, or "
             "without a TTL.",
             queue=queue.name,
         )

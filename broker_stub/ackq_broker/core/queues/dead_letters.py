@@ -98,12 +98,18 @@ class RemovalPlan:
         return sum(len(entry.positions) for entry in self.discarded)
 
     def dead_letter(
-        self, queue: Queue, positions: BitMap64, cause: Cause, reason: str = ""
+        self,
+        queue: Queue,
+        positions: BitMap64,
+        cause: Cause,
+        reason: str = "",
+        *,
+        otherwise: str = "",
     ) -> None:
-        """Moves messages of a queue to its dead-letter queue; without one they are dropped.
+        """Moves messages of a queue to its dead-letter queue, or else to the queue `otherwise`.
 
-        Without a `reason` the cause is the reason. A message that its link rejects at the remote
-        broker goes to no local queue (L28), unless it expired.
+        Without either they are dropped. Without a `reason` the cause is the reason. A message that
+        its link rejects at the remote broker goes to no local queue (L28), unless it expired.
         """
         if not positions:
             return
@@ -115,7 +121,7 @@ class RemovalPlan:
                 positions = positions - there
                 if not positions:
                     return
-        target = rejections.dead_letter_queue(self._state, queue)
+        target = rejections.dead_letter_queue(self._state, queue) or otherwise
         if not target:
             self.discarded.append(QueuePositions(queue.queue_id, positions))
             return

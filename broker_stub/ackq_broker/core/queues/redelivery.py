@@ -9,6 +9,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from ackq.outcomes import Disposition, Outcome
+from ackq_broker.core.checks import BUILT_IN_DEAD
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.columns.deadlines import rounded
 from ackq_broker.core.fields import Delay
@@ -32,11 +33,18 @@ def plan_outcome(
     queue: Queue,
     positions: BitMap64,
     disposition: Disposition,
+    *,
+    discard: bool = True,
 ) -> BitMap64:
-    """Plans to remove messages rejected or over the delivery limit; returns the requeued ones."""
+    """Plans to remove messages rejected or over the delivery limit; returns the requeued ones.
+
+    Without `discard` a rejected message goes to the built-in queue where its queue has no
+    dead-letter queue: it had one when a query staged the outcome (L28).
+    """
     outcome, reason, _ = disposition
     if outcome is Outcome.REJECTED:
-        plan.dead_letter(queue, positions, Cause.REJECTED, reason)
+        otherwise = "" if discard else BUILT_IN_DEAD
+        plan.dead_letter(queue, positions, Cause.REJECTED, reason, otherwise=otherwise)
         return BitMap64()
     limit = queue.properties.delivery_limit
     removable = queue.properties.drop_on_limit or dead_letter_queue(state, queue)

@@ -37,15 +37,15 @@ def tick(state: State, _command: commands.Tick, now_us: int) -> Decision:
             deleted.append(queue.name)
         elif queue.ticks(now_us):
             expired = overdue = queue.overdue(now_us)
+            matured = queue.matured(now_us) - overdue
             if not queue.properties.dead_letter_queue:
                 plan.remove(queue, expired)
-            elif not left:
-                continue
-            else:
+            elif left or matured:
                 expired = bitmaps.lowest(overdue, left)
                 left -= len(expired)
                 plan.dead_letter(queue, expired, Cause.EXPIRED)
-            matured = queue.matured(now_us) - overdue
+            else:
+                continue
             plan.requeue(queue, matured)
             queues.append(DueMessages(queue_id, expired, matured))
     record = records.Ticked(

@@ -173,7 +173,6 @@ def detach_queue(state: State, queue: Queue) -> None:
     queue.sources = set()
     queue.forget_deadlines()
     if not queue.deleted:
-        state.signals.departed += queue.totals()
         del state.queue_ids[queue.name]
         queue.deleted = True
 
@@ -181,6 +180,7 @@ def detach_queue(state: State, queue: Queue) -> None:
 def forget_if_drained(state: State, queue: Queue) -> None:
     """Removes a deleted queue once it has no leased or kept message."""
     if queue.deleted and queue.drained:
+        state.signals.departed += queue.totals()
         del state.queues[queue.queue_id]
 
 
@@ -188,6 +188,7 @@ def requeue(state: State, queue_id: int, positions: BitMap64, sequence: int) -> 
     """Requeues unacked messages, or drops them if their queue was deleted (Q4)."""
     queue = state.queues[queue_id]
     if queue.deleted:
+        queue.dropped += len(positions)
         state.blocks.release(queue.discard(positions))
         forget_if_drained(state, queue)
     else:
@@ -225,8 +226,9 @@ def _end_retention(state: State, queue: Queue) -> None:
         kept = state.sessions[name].kept
         for index, lease in enumerate(kept[:-1]):
             for segment in lease.segments:
-                positions = segment.present(lease.holes)
-                if segment.queue_id == queue.queue_id and positions:
+                if segment.queue_id != queue.queue_id:
+                    continue
+                if positions := segment.present(lease.holes):
                     state.blocks.release(queue.release_kept(positions))
                     kept[index] = msgspec.structs.replace(lease)
                     kept[index].add_holes(segment.tags(positions), Gone.PURGED)

@@ -39,6 +39,7 @@ class _Named(NamedTuple):
     """Messages of one queue with the same disposition."""
 
     disposition: Disposition
+    discard: bool
     queue: Queue
     positions: BitMap64
 
@@ -50,8 +51,8 @@ def plan_accept(state: State, session: Session, holes: BitMap64, now_us: int) ->
     plan = RemovalPlan(state, session.name, outcomes.batch_id if outcomes is not None else -1)
     positions: Positions = {}
     delays: list[Delay] = []
-    for disposition, queue, named in _named(state, session.lease, holes):
-        requeued = redelivery.plan_outcome(state, plan, queue, named, disposition)
+    for disposition, discard, queue, named in _named(state, session.lease, holes):
+        requeued = redelivery.plan_outcome(state, plan, queue, named, disposition, discard=discard)
         delays += redelivery.delays(queue, requeued, disposition, now_us, from_query=True)
         positions.setdefault(queue.queue_id, BitMap64()).update(named)
     return AcceptEffects(plan, positions, tuple(delays))
@@ -67,7 +68,7 @@ def apply_accept(
     retention.release(state, session, len(session.kept) - record.keeps)
     rest: Positions = {}
     failed: Positions = {}
-    for disposition, queue, named in _named(state, lease, lease.holes):
+    for disposition, _, queue, named in _named(state, lease, lease.holes):
         rest.setdefault(queue.queue_id, BitMap64()).update(named)
         if disposition.outcome is Outcome.FAILED:
             failed.setdefault(queue.queue_id, BitMap64()).update(named)
@@ -105,4 +106,5 @@ def _named(state: State, lease: Lease, holes: BitMap64) -> Iterator[_Named]:
             inside = bitmaps.array(bitmaps.between(tags, segment.first_tag, segment.last_tag))
             if len(inside):
                 positions = bitmaps.of(values[inside - segment.first_tag])
-                yield _Named(entry.disposition, state.queues[segment.queue_id], positions)
+                queue = state.queues[segment.queue_id]
+                yield _Named(entry.disposition, entry.discard, queue, positions)

@@ -125,8 +125,7 @@ def _plan_accept(state: State, session: Session, resumed: Resumed, now_us: int) 
     holes = session.lease.holes | resumed.tags()
     effects = accept.plan_accept(state, session, holes, now_us)
     for queue_id, positions in resumed.positions().items():
-        other = effects.positions.get(queue_id, BitMap64())
-        effects.plan.remove(state.queues[queue_id], positions - other)
+        effects.plan.remove(state.queues[queue_id], positions)
     return effects
 
 

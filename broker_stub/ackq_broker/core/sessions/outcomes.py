@@ -6,7 +6,6 @@ the record that accepts the lease; of several epochs, the newest one that commit
 
 from __future__ import annotations
 
-from itertools import starmap
 from typing import Final
 
 from pyroaring import BitMap64
@@ -62,7 +61,7 @@ def stage(state: State, command: commands.StageOutcomes, _now_us: int) -> Decisi
         check_dead_letterable(
             state, found.session, found.lease, BitMap64.union(BitMap64(), *rejected)
         )
-    outcomes = tuple(starmap(TagOutcome.of, groups))
+    outcomes = tuple(TagOutcome.of(*group, discard=command.discard) for group in groups)
     _check_room(found.session, found.lease, outcomes)
     record = records.OutcomesStaged(found.session.name, command.stage_id, command.label, outcomes)
     return Decision((record,), len(tags))
@@ -114,15 +113,15 @@ def apply_committed(state: State, _sequence: int, record: records.OutcomesCommit
     if outcomes is None or outcomes.epoch < session.epoch:
         outcomes = Outcomes(session.epoch, record.batch_id)
     outcomes.batch_id = record.batch_id
-    came = [(entry.disposition, entry.tags) for entry in outcomes.negative]
+    came = [((entry.disposition, entry.discard), entry.tags) for entry in outcomes.negative]
     for stage_id in record.stage_ids:
         staged = lease.stages.pop(stage_id)
         del state.outcome_stages[stage_id]
         outcomes.stages[stage_id] = staged.tags
-        came += [(entry.disposition, entry.tags) for entry in staged.outcomes]
+        came += [((entry.disposition, entry.discard), entry.tags) for entry in staged.outcomes]
     outcomes.negative = tuple(
-        TagOutcome.of(disposition, tags)
-        for disposition, tags in bitmaps.last_wins(came).items()
+        TagOutcome.of(disposition, tags, discard=discard)
+        for (disposition, discard), tags in bitmaps.last_wins(came).items()
         if disposition.outcome is not Outcome.ACCEPTED
     )
     lease.outcomes = outcomes

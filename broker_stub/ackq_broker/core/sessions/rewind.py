@@ -6,7 +6,7 @@ retained ones, which stay readable with the delivery counts of then.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -18,8 +18,6 @@ from ackq_broker.core.commands import Decision, RewoundSession
 from ackq_broker.core.sessions.holder import session_named, unchanged
 from ackq_broker.core.sessions.lease import Positions, remember_deliveries
 from ackq_broker.core.state.state import Lease, Session, State
-
-_NONE: Final = BitMap64()
 
 
 class Again(NamedTuple):
@@ -88,8 +86,9 @@ def apply(state: State, messages: tuple[fields.Rewound, ...], sequence: int) -> 
     for session in state.sessions.values() if rewound else ():
         for index, lease in enumerate(session.kept):
             for segment in lease.segments:
-                held = segment.positions & rewound.get(segment.queue_id, _NONE)
-                if held:
+                if segment.queue_id not in rewound:
+                    continue
+                if held := segment.positions & rewound[segment.queue_id]:
                     # A snapshot may be encoding the present one.
                     session.kept[index] = replace(session.kept[index])
                     queue = state.queues[segment.queue_id]

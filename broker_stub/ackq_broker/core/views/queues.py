@@ -92,6 +92,9 @@ def departed_totals(state: State) -> Totals:
     only grow.
     """
     totals = state.signals.departed.copy()
+    for queue in state.queues.values():
+        if queue.deleted:
+            totals.update(queue.totals())
     totals.subtract(state.signals.before)
     return totals
 

@@ -194,9 +194,13 @@ class TransactionModeStream(PublisherStream[Response]):
         self._refuse(transaction_id, error)
 
     def _refuse(self, transaction_id: bytes, reason: AckqError) -> None:
-        """Rolls back now, which frees the rows; the commit is answered with the reason."""
+        """Rolls back now, which frees the rows; the commit is answered with the reason.
+
+        A fenced stream has nothing to roll back: the transaction is a newer stream's.
+        """
         self._refused = _Refused(transaction_id, reason)
-        self._engine.decide(commands.RollbackTransaction(self._publisher_id))
+        if self._fence is None:
+            self._engine.decide(commands.RollbackTransaction(self._publisher_id))
 
     # --- end of a transaction ---
 

@@ -88,6 +88,14 @@ def test_what_no_link_holds_can_be_purged(process: LinkProcess) -> None:
     assert process.harness.do(c.PurgeQueue("q")) == 1
 
 
+@pytest.mark.parametrize("dead_letter_queue", ["", "t"])
+def test_a_queue_that_drops_what_expires(harness: Harness, dead_letter_queue: str) -> None:
+    """L13, C13: such a message is lost, also where it would expire into its own queue."""
+    harness.declare("t", message_ttl_ms=1_000, dead_letter_queue=dead_letter_queue)
+    told = "another dead-letter queue, or without a TTL"
+    refused(errors.PreconditionFailedError, told, LinkProcess, harness, queue="t")
+
+
 def test_a_queue_of_a_link_never_expires(harness: Harness) -> None:
     """L13, Q3: the link uses its queue, whether its process runs or not."""
     harness.declare("q", expires_ms=1_000)

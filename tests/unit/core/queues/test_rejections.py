@@ -94,3 +94,23 @@ def test_what_expires_stays_here(harness: Harness) -> None:
     harness.wait(10)
     assert process.outcomes() == ([1], set())
     assert harness.ready("ackq.dead") == 1
+
+
+@pytest.mark.parametrize("discard", [False, True])
+def test_a_query_s_rejections_outlive_their_link_s_option(
+    harness: Harness, *, discard: bool
+) -> None:
+    """S6, L28: without `discard` none is dropped if the link rejects here before the accept."""
+    harness.declare("q")
+    process = LinkProcess(harness, reject_there=True)
+    process.subscribe()
+    process.store(["a"])
+    harness.publish_to("q", 1)
+    reader = harness.lease("q")
+    reader.note()
+    reader.commit(reader.stage("s", group(REJECTED, 1, 2), discard=discard))
+    process.open(reject_there=False)
+    reader.advance(2)
+    queue = harness.info("q")
+    assert (queue.dropped, queue.dead_lettered) == ((2, 0) if discard else (0, 2))
+    assert process.outcomes() == ([1], set())

@@ -42,6 +42,22 @@ def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch) -> None:
     assert harness.browse("d") == [f"m{n}" for n in range(1, 8)]
 
 
+def test_an_expiry_burst_holds_up_no_delay(harness: Harness, monkeypatch) -> None:
+    """C14: delays of other queues end although a tick has no dead letters left to move."""
+    monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_DEAD_LETTERED", 3)
+    harness.declare("d")
+    harness.declare("q", "r", dead_letter_queue="d")
+    harness.publish(["q"] * 4, ttls_ms=[1000] * 4)
+    harness.publish(["r"] * 2, ttls_ms=[0, 1000])
+    harness.consume("r", Outcome.RELEASED, 1, delay_ms=500)
+    harness.now_us += 2 * SECOND_US
+    assert harness.do(c.Tick()) == c.Ticked(3, 3, 1)
+    harness.core = Core.restore(harness.core.snapshot())
+    assert len(harness.deliver("x", "r")) == 1
+    assert harness.do(c.Tick()) == c.Ticked(2, 2, 0)
+    assert views.next_due_us(harness.core.state) == 0
+
+
 def test_what_is_use(harness: Harness) -> None:
     """Q3, Q7: declares, deliveries also without a result, and a restart; publishes are not."""
     for _ in range(2):

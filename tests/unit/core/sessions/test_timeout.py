@@ -5,7 +5,7 @@ import pytest
 from ackq.errors import CheckpointMismatchError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, REJECTED, refused
+from tests.unit.core.harness import BOB, REJECTED, group, refused
 
 
 @pytest.fixture
@@ -36,6 +36,21 @@ def test_a_detach_of_what_is_another_by_now_does_nothing(harness, reader):
     assert reader.detach() == c.Released(0, 0)
     reader.advance(6, min_messages=99)
     assert reader.detach() == c.Released(0, 0)
+
+
+def test_an_accept_after_the_timeout_leaves_a_dead_letter_its_room(harness):
+    """S5, Q3: messages put back with a delay are not ready, so they push nothing out."""
+    harness.declare("dead", max_length=3, overflow="drop-head")
+    harness.declare("q", dead_letter_queue="dead")
+    harness.publish_to("dead", 3)
+    harness.publish_to("q", 1)
+    reader = harness.lease("dead", "q", session_timeout_ms=1000)
+    reader.note()
+    reader.say(group(Outcome.RELEASED, 1, 2, 3), group(REJECTED, 4))
+    reader.detach()
+    reader.advance(4, queues=("dead", "q"))
+    dead = harness.info("dead")
+    assert (dead.ready, dead.delayed, dead.dropped) == (1, 3, 0)
 
 
 def test_reasons_of_messages_that_are_gone(harness):

@@ -1,6 +1,9 @@
 """Totals of queues since the process began, which only grow."""
 
+from ackq.outcomes import Outcome
+from ackq_broker.core import commands as c
 from ackq_broker.core import views
+from tests.unit.core.harness import REJECTED
 
 
 def totals(harness):
@@ -22,3 +25,21 @@ def test_a_process_begins_at_zero(harness):
     assert harness.info("q").published == 3  # the journal has all counts of the queue itself
     harness.publish_to("q", 1)
     assert totals(harness) == {"published": 1}
+
+
+def test_messages_of_a_deleted_queue_are_counted_when_they_are_settled(harness):
+    """Q4, M2: accepted, dead-lettered, or dropped instead of put back; also after a restart."""
+    harness.declare_filled("q", 5, dead_letter_queue="d")
+    tags = [row[0] for row in harness.deliver("k", "q", 4)]
+    harness.declare("r")
+    reader = harness.lease("q", "r")
+    harness.do(c.DeleteQueue("q", force=True))
+    for outcome, tag in zip((Outcome.ACCEPTED, Outcome.RELEASED, REJECTED), tags, strict=False):
+        harness.settle("k", outcome, tag)
+    published, died = 5 + 1, {"dead_lettered:rejected": 1}
+    expected = {"accepted": 1, "delivered": 5, "dropped": 1, "published": published} | died
+    assert totals(harness) == expected
+    harness.restart()
+    assert totals(harness) == {}
+    reader.advance(1, queues=("r",))
+    assert totals(harness) == {"accepted": 1}

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from ackq import limits
-from ackq.errors import FencedError, InvalidArgumentError
+from ackq.errors import FencedError, InvalidArgumentError, PermissionDeniedError
 from ackq.v1 import publishing_pb2 as pb
 from ackq_broker.core import commands, views
 from ackq_broker.service.publishing import stream as publisher_stream
@@ -173,19 +173,20 @@ async def test_repeated_returns_that_nobody_reads_are_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("buffer_bytes", "requests"),
+    ("buffer_bytes", "requests", "error"),
     [
-        (0, [commit_one]),
-        (0, [roll_back]),
-        (0, [too_many]),
-        (1 << 20, [commit_one]),
-        (1 << 20, [too_many, commit_one]),
+        (0, [commit_one], None),
+        (0, [commit_one], PermissionDeniedError("No right to write.")),
+        (0, [roll_back], None),
+        (0, [too_many], None),
+        (1 << 20, [commit_one], None),
+        (1 << 20, [too_many, commit_one], None),
     ],
 )
-async def test_a_fenced_stream_does_nothing_more(monkeypatch, buffer_bytes, requests):
+async def test_a_fenced_stream_does_nothing_more(monkeypatch, buffer_bytes, requests, error):
     """P10, P13: a stream fenced while its rows are decoded, or in its commit, does nothing more.
 
-    Its commit or rollback must not end the newer stream's transaction.
+    Its commit, rollback or refusal must not end the newer stream's transaction.
     """
     monkeypatch.setattr(transaction_mode, "_BUFFER_BYTES", buffer_bytes)
     async with opened() as (engine, stream, service):
@@ -193,6 +194,8 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, buffer_bytes, requ
 
         async def decode_late(work):
             await decoded.wait()
+            if error is not None:
+                raise error
             return work()
 
         engine.run = decode_late
