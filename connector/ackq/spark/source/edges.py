@@ -7,14 +7,21 @@ may have succeeded at others; it is repeated as it was, since each step is idemp
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ackq.client.connection.broker import Broker
-from ackq.errors import AckqError, BrokerUnavailableError, CheckpointMismatchError
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    CheckpointMismatchError,
+    QueueNotFoundError,
+)
 from ackq.spark import connections
 from ackq.spark.options.options import SourceOptions
 from ackq.spark.source.lease import LOST, OutstandingLease, ReadLimits, SessionDriver
@@ -28,6 +35,8 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("ackq.spark")
 # Accepts and leases nothing: no message is as old as the journal.
 _NO_LEASE: Final = ReadLimits(max_messages=1, max_bytes=1, horizon=1)
+# How long one of several edges is waited for, before the next one is.
+_TURN_MS: Final = 1_000
 
 
 class Edges:
@@ -177,15 +186,22 @@ class Edges:
             del self._unreported[name]
 
     def _each(
-        self, names: Iterable[str], call: Callable[[str], T], *, need_one: bool = True
+        self, names: Collection[str], call: Callable[[str], T], *, need_one: bool = True
     ) -> dict[str, T]:
         """Calls edges at once; their answers, without those that are skipped as they are away.
 
         Raises:
-            AckqError: As the call; with `need_one` also if all edges are away.
+            AckqError: As the call; with `need_one` also if all edges stay away.
         """
         if len(self._names) == 1:
             return {name: call(name) for name in names}
+        found = self._each_once(names, call)
+        while need_one and names and not found:
+            self._await_one(names)
+            found = self._each_once(names, call)
+        return found
+
+    def _each_once(self, names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._names), "ackq-edge")
         futures = {
@@ -199,10 +215,21 @@ class Edges:
             if name not in self.away:
                 _log.warning("Edge %s is skipped until it answers: %s", name, error)
         self.away = (self.away - futures.keys()) | errors.keys()
-        if need_one and errors and len(errors) == len(futures):
-            connections.wait_ready(self._options.at(self._names[0]))
-            return self._each(names, call)
         return {name: each.result() for name, each in futures.items() if name not in errors}
+
+    def _await_one(self, names: Collection[str]) -> None:
+        """Waits until one of the edges answers, up to `retryTimeout`; raises as the last asked."""
+        started = time.monotonic()
+        for name in cycle(names):
+            broker = self._options.at(name)
+            assert broker.retry_ms is not None, "an option of Spark is a bound"
+            try:
+                connections.wait_ready(replace(broker, retry_ms=min(_TURN_MS, broker.retry_ms)))
+            except BrokerUnavailableError:
+                if (time.monotonic() - started) * 1000 >= broker.retry_ms:
+                    raise
+            else:
+                return
 
     def _called(self, name: str, call: Callable[[], T]) -> T:
         """Calls an edge; with several an error names it."""
@@ -270,7 +297,7 @@ class Edges:
             end = driver.advance(place, _NO_LEASE)
             left = end.tag - place.tag + connections.messages_left(self._broker(name), end.session)
             why = f"has {left} messages in the queues that this query reads"
-        except (*LOST, BrokerUnavailableError) as error:
+        except (*LOST, BrokerUnavailableError, QueueNotFoundError) as error:
             left, why = 1, f"does not show that it has no messages: {error}"
             if not self._options.fail_on_data_loss:
                 _log.warning("Edge %s is removed. failOnDataLoss is off, and it %s", name, why)

@@ -334,9 +334,11 @@ class SessionDriver:
             _log.warning("%s", warning)
         self.warning = warning
         held = (lease.incarnation, lease.epoch)
-        if held != self._held:
+        ended = self._hold is not None and self._hold.fenced is not None
+        if held != self._held or ended:
+            if held != self._held:
+                self._planned = 0
             self.close()
-            self._planned = 0
             self._hold = self._session.hold(
                 lease.session, lease.incarnation, lease.epoch, self._holder.token
             )

@@ -110,7 +110,12 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The backlog as the last call of `latestOffset` saw it, for `lastProgress`; no RPC."""
         edges = self._sessions()
-        reports = {name: found for name, each in edges.drivers.items() if (found := _report(each))}
+        # The edges that this start of the query has removed have drivers, too.
+        reports = {
+            name: found
+            for name, each in edges.drivers.items()
+            if name in self._endpoints and (found := _report(each))
+        }
         if len(self._endpoints) == 1 or not reports:
             return next(iter(reports.values()), None)
         total: dict[str, Any] = {

@@ -1,15 +1,23 @@
 """A query of several edges: what each is asked, when one is away, added, renamed or removed."""
 
 from functools import partial
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ackq.errors import BrokerUnavailableError, CheckpointMismatchError, SessionNotFoundError
+from ackq.errors import (
+    BrokerUnavailableError,
+    CheckpointMismatchError,
+    QueueNotFoundError,
+    SessionNotFoundError,
+)
 from ackq.info import SessionInfo
 from ackq.spark import connections
 from ackq.spark.engine import ReadMaxRows
 from ackq.spark.options import options
+from ackq.spark.source import edges
 from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
@@ -180,7 +188,9 @@ def test_where_spark_names_no_start_an_edge_with_messages_stays(make, world):
         reader.latestOffset()
 
 
-@pytest.mark.parametrize("error", [SessionNotFoundError, BrokerUnavailableError])
+@pytest.mark.parametrize(
+    "error", [SessionNotFoundError, BrokerUnavailableError, QueueNotFoundError]
+)
 def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     """S12: an edge that does not answer is refused, and with failOnDataLoss=false left behind."""
     world.answer(a=7, b=error("No broker answers at b:1."))
@@ -190,6 +200,15 @@ def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     reader = make("a:1", failOnDataLoss="false")
     assert reader.latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
     assert "Edge b:1 is removed" in caplog.text
+
+
+def test_a_removed_edge_is_in_no_report(make, world):
+    """S12: the backlog is that of the named edges, also in the run that removes another one."""
+    world.answer(b=advanced(20, incarnation="of b", backlog=pb.Backlog()))
+    world.answer(a=advanced(7, incarnation="of a", backlog=pb.Backlog(ready=7)))
+    reader = make("a:1")
+    reader.latestOffset(at(a=5, b=20), MAX)
+    assert reader.reportLatestOffset()["ready"] == 7
 
 
 def test_an_opening_that_reads_again_waits_for_all_edges(make, world):
@@ -261,4 +280,27 @@ def test_what_waits_for_an_edge(make, world):
     found = make(onEdgeAway="skip").partitions(at(a=5, b=20), at(a=5, b=23))
     assert spans(found) == [("b:1", 20, 23)]
     waited = [(each.endpoint, each.retry_ms) for each in world.waited]
-    assert waited == [("a:1", 60_000), ("b:1", 60_000)]
+    assert waited == [("a:1", 1_000), ("b:1", 60_000)]
+
+
+def test_while_all_edges_are_away_each_is_waited_for_in_turn(make, world, monkeypatch):
+    """S12: the first that answers is read; one that answers without a call ends no wait."""
+    up, now = [], count()
+    monkeypatch.setattr(edges, "time", SimpleNamespace(monotonic=lambda: next(now)))
+
+    def wait_ready(broker):
+        world.waited.append(broker)
+        if broker.endpoint not in up:
+            raise BrokerUnavailableError("No broker answers.")
+
+    monkeypatch.setattr(connections, "wait_ready", wait_ready)
+    world.away("a", "b")
+    with pytest.raises(BrokerUnavailableError, match="No broker answers"):
+        make(onEdgeAway="skip", retryTimeout="3s").latestOffset(at(a=5, b=20), MAX)
+    assert [each.endpoint for each in world.waited] == ["a:1", "b:1", "a:1"]
+    up.append("b:1")
+    for _ in range(1_001):
+        world.away("a", "b")
+    world.away("a")
+    world.answer(b=23)
+    assert make(onEdgeAway="skip").latestOffset(at(a=5, b=20), MAX) == at(a=5, b=23)

@@ -74,7 +74,7 @@ def test_replay_attaches_once(make, session):
 
 
 def test_holder_lives_from_the_first_offset(make, session):
-    """S3: `latestOffset` opens the liveness stream, once per epoch, never earlier."""
+    """S3: `latestOffset` opens the liveness stream, not earlier, and again once it ended."""
     reader = make(advanced(0), advanced(5, (5, 9)), advanced(5, epoch=4))
     reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -84,6 +84,10 @@ def test_holder_lives_from_the_first_offset(make, session):
     reader.commit(at(0))
     reader.latestOffset(at(5), MAX)
     assert [hold.closed for hold in session.holds] == [True, False]
+    session.holds[-1].fenced = errors.SessionNotFoundError("Another broker was here for a while.")
+    session.answers.append(advanced(7, (7, 9), epoch=4))
+    reader.latestOffset(at(5), MAX)
+    assert [hold.closed for hold in session.holds] == [True, True, False]
     reader.stop()
     assert session.holds[-1].closed
 
