@@ -90,6 +90,7 @@ class Pull(Inbox):
     Attributes:
         request: The `Get` sent to the broker.
         left: Number of messages that may still arrive.
+        sent: Whether the broker may have the request: messages may arrive for it.
         complete: Whether every message of the pull has arrived; some may still be unread.
     """
 
@@ -97,10 +98,12 @@ class Pull(Inbox):
         super().__init__(no_ack=request.no_ack)
         self.request = request
         self.left = request.messages
+        self.sent = False
         self.complete = False
 
     def renew(self) -> None:
         """Re-issues the pull on a new channel for the messages still outstanding (C17)."""
+        self.sent = False
         if self.no_ack:
             self.request.messages = max(1, self.left)
             return
@@ -236,8 +239,10 @@ class ChannelState:
         return pull
 
     def cancel_pull(self, pull: Pull) -> None:
-        """Ends a pull; messages that still arrive for it are released."""
+        """Ends a pull, unsent if not yet sent; messages that still arrive are released."""
         self._close_inbox(pull)
+        number = pull.request.number
+        self._requests = deque(each for each in self._requests if each.get.number != number)
         self._forget_done(pull)
 
     def take(self, inbox: Inbox, limit: int) -> RowSlice | None:
@@ -327,7 +332,11 @@ class ChannelState:
 
     def _next_request(self, now: float) -> pb.ConsumeRequest | None:
         if self._requests:
-            return self._requests.popleft()
+            request = self._requests.popleft()
+            pull = self._pulls.get(request.get.number)
+            if pull is not None:
+                pull.sent = True
+            return request
         # Before any transport ack: the broker may take an ack as proof that its answers arrived.
         again = self.unsettled.next_repeat()
         if again is not None:
@@ -378,6 +387,7 @@ class ChannelState:
         self._open(opened, now)
         for subscription in self._subscriptions.values():
             subscription.renew(known_to_broker=bool(opened.instance))
+        self._pulls = {n: pull for n, pull in self._pulls.items() if not pull.closed}
         for pull in self._pulls.values():
             pull.renew()
         self._unread = sum(inbox.rows for inbox in self.inboxes)
@@ -466,7 +476,7 @@ class ChannelState:
         for name in self._closed:
             yield pb.ConsumeRequest(unsubscribe=pb.Unsubscribe(consumer=name))
         for pull in self._pulls.values():
-            if not pull.complete:
+            if not (pull.complete or pull.closed):
                 yield pb.ConsumeRequest(get=pull.request)
 
     def _new_spans(self, runs: messages_pb2.DeliveryRuns, now: float) -> list[Span]:
@@ -504,8 +514,8 @@ class ChannelState:
             self._forget_done(pull)
 
     def _forget_done(self, pull: Pull) -> None:
-        """Forgets a pull that is complete and whose messages the application has all taken."""
-        if pull.complete and not pull.rows:
+        """Forgets a pull for which nothing will arrive and nothing is unread."""
+        if (pull.complete or (pull.closed and not pull.sent)) and not pull.rows:
             self._pulls.pop(pull.request.number, None)
 
     def _close_inbox(self, inbox: Inbox) -> None:

@@ -180,12 +180,13 @@ def test_an_interrupted_pull_is_given_up(broker, monkeypatch):
     pulled = fake.numbered(1, 1, get_number=1)
     broker.consuming.scripts.append(react(get=pulled, settle=fake.settled))
 
-    def interrupt(_):
-        raise KeyboardInterrupt
+    def interrupted(pull):
+        if pull.inbox.rows:
+            raise KeyboardInterrupt
 
     with channel(broker) as it:
         with monkeypatch.context() as patched:
-            patched.setattr(PendingPull, "poll", interrupt)
+            patched.setattr(PendingPull, "poll", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 it.get("orders")
         requests = broker.consuming.streams[0]

@@ -144,6 +144,27 @@ def test_after_a_cut_everything_that_stands_is_said_again(state):
     assert sent[3].unsubscribe.consumer == closed.request.consumer
 
 
+def test_a_pull_that_was_given_up_is_not_sent(state):
+    """C9, C17: the broker would remove its messages, which nobody reads.
+
+    One that was sent before a cut stays known, as its messages may still come.
+    """
+    sent = state.pull("orders", 4, no_ack=True)
+    requests(state)
+    state.on_disconnect(1.0)
+    unsent = state.pull("orders", 4, no_ack=True)
+    state.cancel_pull(sent)
+    state.cancel_pull(unsent)
+    assert state.inboxes == [sent]
+    state.on_opened(RESUMED, 1.0)
+    assert kinds(state, 1.0) == []
+    deliver(state, 1, 2, get_number=1)
+    state.on_disconnect(2.0)
+    state.renew(OPENED, 2.0)
+    assert kinds(state, 2.0) == []
+    assert state.inboxes == []
+
+
 def test_nothing_is_given_back_to_a_channel_that_ends(state):
     """C12: the channel's end requeues; a settlement after the half-close has no answer."""
     state.unsubscribe(subscribe(state))
