@@ -122,7 +122,8 @@ def consume(
     """Consume QUEUE; print each body on a line, or with --jsonl each message as JSON.
 
     A message is settled after it was printed: a message that a broken pipe did not take stays in
-    QUEUE. The last line counts settlements that took effect: a message that was printed as the
+    QUEUE. Outcomes failed and released take effect at the end, so that each message is printed
+    once. The last line counts settlements that took effect: a message that was printed as the
     broker went away may be delivered, and printed, again. `ackq publish --jsonl` takes the lines
     that --jsonl prints.
     """
@@ -133,19 +134,31 @@ def consume(
     with target.admin() as admin:
         admin.queue(queue)  # fails at once without a broker or without the queue
     tally, ended = _Tally(), True
+
+    def settle(message: Message) -> None:
+        _SETTLES[outcome](message, reason).add_done_callback(tally.count)
+
     columns = _columns() if jsonl or target.as_json else ()
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     try:
         with client.Channel(target.broker, label="ackq consume") as channel:
-            # A requeued message comes after the messages already sent, so each is printed once.
+            # Messages are put back last, so that none comes again: the prefetch has room for all.
             bound = count if count and (outcome in _REQUEUES or count < prefetch) else prefetch
             consumer = channel.consume(
                 queue, mode="client", outcomes=[Outcome(outcome)], prefetch=bound
             )
-            for message in _messages(consumer.receive, count, timeout_s):
-                _print(message, columns)
-                tally.printed += 1
-                _SETTLES[outcome](message, reason).add_done_callback(tally.count)
+            put_back: list[Message] = []
+            try:
+                for message in _messages(consumer.receive, count, timeout_s):
+                    _print(message, columns)
+                    tally.printed += 1
+                    if outcome in _REQUEUES:
+                        put_back.append(message)
+                    else:
+                        settle(message)
+            finally:
+                for message in put_back:
+                    settle(message)
     except KeyboardInterrupt:
         ended = False
         raise

@@ -140,16 +140,28 @@ def test_a_closed_pipe_ends_a_list_without_a_word(endpoint, filled, arguments):
     assert (done.returncode, done.stderr) == (ExitStatus.BROKEN_PIPE, "")
 
 
-def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, filled, admin, run):
-    """C12: `consume` ended by Ctrl-C has accepted what it printed, and exits with 130."""
+@pytest.mark.parametrize("outcome", ["accepted", "failed"])
+def test_ctrl_c_ends_a_consumer_with_a_line(endpoint, filled, admin, run, outcome):
+    """C4, C12: `consume` ended by Ctrl-C has settled what it printed, and exits with 130."""
     run("publish", filled, "c")
-    with started(endpoint, "consume", filled) as consumer:
+    with started(endpoint, "consume", filled, "-n", "4", "--outcome", outcome) as consumer:
         assert [consumer.stdout.readline() for _ in range(3)] == ["a\n", "b\n", "c\n"]
         consumer.send_signal(signal.SIGINT)
-        _, said = consumer.communicate(timeout=60)
-    assert consumer.returncode == ExitStatus.INTERRUPTED, said
-    assert said in {f"accepted={count} unanswered=0\nError: Interrupted.\n" for count in (2, 3)}
-    assert admin.queue(filled).accepted == int(said[9])
+        printed, said = consumer.communicate(timeout=60)
+    assert (printed, consumer.returncode) == ("", ExitStatus.INTERRUPTED), said
+    done = said.removeprefix(f"{outcome}=")[:1]
+    assert said == f"{outcome}={done} unanswered=0\nError: Interrupted.\n"
+    assert done in {"2", "3"}
+    assert admin.queue(filled).accepted == (int(done) if outcome == "accepted" else 0)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "released"])
+def test_a_message_that_is_put_back_is_printed_once(endpoint, filled, run, outcome):
+    """C4: `consume` waits for a third message, and does not take the first one again."""
+    with started(endpoint, "consume", filled, "-n", "3", "--outcome", outcome) as consumer:
+        assert [consumer.stdout.readline() for _ in range(2)] == ["a\n", "b\n"]
+        run("publish", filled, "c")
+        assert consumer.communicate(timeout=60) == ("c\n", f"{outcome}=3\n")
 
 
 class Answered:
