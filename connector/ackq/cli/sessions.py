@@ -256,6 +256,8 @@ def release(
     of_one = name or any(settling.values())
     if of_one if finished else not name or dry_run or yes:
         raise click.UsageError("Give NAME; or give --finished alone, or with --dry-run or --yes.")
+    if settling["incarnation"] and settling["tags"] is None:
+        raise click.UsageError("--incarnation needs --tags.")
     with target.admin() as admin:
         if name is None:
             _release_finished(target, admin, dry_run=dry_run, yes=yes)

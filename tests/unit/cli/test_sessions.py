@@ -74,22 +74,23 @@ def test_sessions_released_before_an_error_are_named(run):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        "",
-        "a --finished",
-        "a --dry-run",
-        "a --yes",
-        "--finished --fence",
-        "--finished --tags 1 --dry-run",
-        "--tags 1",
+        ("", "Give NAME"),
+        ("a --finished", "Give NAME"),
+        ("a --dry-run", "Give NAME"),
+        ("a --yes", "Give NAME"),
+        ("--finished --fence", "Give NAME"),
+        ("--finished --tags 1 --dry-run", "Give NAME"),
+        ("--tags 1", "Give NAME"),
+        ("a --incarnation 0a", "--incarnation needs --tags"),
     ],
 )
-def test_what_does_not_go_together(run, arguments):
+def test_what_does_not_go_together(run, arguments, said):
     """S8: contradictory arguments are a usage error, and nothing is released."""
     admin = Admin()
     refused = run(admin, *arguments.split())
-    assert (refused.exit_code, "Give NAME" in refused.output) == (2, True)
+    assert (refused.exit_code, said in refused.output) == (2, True)
     assert admin.released == []
 
 
