@@ -20,8 +20,12 @@ from ackq.cli.output import (
 )
 
 _CAUSES: Final = ("rejected", "expired", "delivery_limit")
-# Prefix of the headers that the broker gives a dead letter (C13), and the headers with a number.
+# Prefix of the headers that the broker gives a dead letter (C13), those that each dead letter has,
+# and those with a number.
 _PREFIX: Final = "ackq-dead-"
+_ALWAYS: Final = frozenset(
+    {"queue", "position", "cause", "reason", "deliveries", "at", "first_queue", "count"}
+)
 _NUMBERS: Final = frozenset({"position", "deliveries", "count", "batch"})
 # The columns of the table: no others are fetched.
 _SHOWN: Final = (
@@ -137,9 +141,13 @@ def death(row: Mapping[str, Any]) -> dict[str, Any] | None:
         for name, value in dict(row["headers"] or ()).items()
         if name.startswith(_PREFIX)
     }
-    return {
-        name: int(value) if name in _NUMBERS else value for name, value in found.items()
-    } or None
+    if not found.keys() >= _ALWAYS:
+        return None
+    try:
+        _ago_ms(found["at"])
+        return {name: int(value) if name in _NUMBERS else value for name, value in found.items()}
+    except (TypeError, ValueError):  # headers of a publisher
+        return None
 
 
 def _counted(row: dict[str, Any]) -> dict[str, Any]:
@@ -153,11 +161,13 @@ def _cells(died: Mapping[str, Any] | None) -> Sequence[object]:
     if died is None:
         return ("-", "-", "-", "-")
     cause, reason = died["cause"], died["reason"]
-    at = datetime.fromisoformat(died["at"])
-    ago_ms = max(0, round((datetime.now(UTC) - at).total_seconds() * 1000))
     return (
         cause if reason == cause else f"{cause}: {reason}",
         died["queue"],
-        age(ago_ms),
+        age(_ago_ms(died["at"])),
         died["count"],
     )
+
+
+def _ago_ms(at: str) -> int:
+    return max(0, round((datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() * 1000))
