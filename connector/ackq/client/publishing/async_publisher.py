@@ -190,11 +190,9 @@ class AsyncPublisher(ConfirmingPublisher):
     async def _admitted(self, attempt: Callable[[], T | None]) -> T:
         """The first true result of `attempt`, which is false or None while the window is full."""
         self._bind()
-        if not self._turn.locked():
-            done = attempt()
-            if done:
-                return done
         async with self._turn:
+            if done := attempt():
+                return done
             return await self._wait(attempt)
 
     async def _wait(self, poll: Callable[[], T | None]) -> T:

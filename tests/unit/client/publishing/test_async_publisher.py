@@ -66,6 +66,30 @@ async def test_a_full_window_makes_publish_wait_in_turn(broker, release):
     assert sent(broker) == [b"%d" % at for at in range(20) if at != 2]
 
 
+async def test_a_new_publish_does_not_overtake_one_whose_turn_has_come(
+    broker, release, monkeypatch
+):
+    """P14: `publish` is called after one has room, and before the next one in turn has run."""
+    async with publisher(broker, window_messages=2) as out:
+        admit = out._stream.publish_nowait
+
+        def admitted(*prepared):
+            done = admit(*prepared)
+            if done and len(tasks) == 2:
+                tasks.append(asyncio.create_task(out.publish(b"e")))
+            return done
+
+        full = [out.publish_nowait(body) for body in (b"a", b"b")]
+        monkeypatch.setattr(out._stream, "publish_nowait", admitted)
+        tasks = [asyncio.create_task(out.publish(body)) for body in (b"c", b"d")]
+        await asyncio.sleep(0)
+        release.set()
+        assert full[1].result(SOON_S) == Confirmation(2)  # room for both; the loop did not run
+        await asyncio.gather(*tasks)
+        await tasks[2]
+    assert sent(broker) == [b"a", b"b", b"c", b"d", b"e"]
+
+
 async def test_a_publish_that_does_not_wait_says_that_the_window_is_full(broker, release):
     """P14: `publish_nowait` raises without publishing, and `drain` waits for room.
 
