@@ -97,6 +97,7 @@ class ChannelBase:
     @property
     def unacked(self) -> int:
         """Number of messages delivered to the application and not settled."""
+        self._stream.refuse_fork()
         with self._stream.lock:
             return len(self._state.unsettled.unacked)
 

@@ -189,6 +189,7 @@ FORKED = {
         [
             *("message.accept", "consumer.receive", "it.flush", "it.consume, 'x'", "it.get, 'x'"),
             *("it.acknowledge, message", "it.set_prefetch, 1", "consumer.set_prefetch, 1"),
+            "getattr, it, 'unacked'",
         ],
         CONSUMED,
     ),
