@@ -48,6 +48,18 @@ def test_cut_fetch_continues_after_the_last_tag(broker, session):
     assert asked == [(3, 0), (3, 2), (3, 2)]
 
 
+@pytest.mark.parametrize("tag", [0, 4])
+def test_a_fetch_of_no_tags_is_answered_by_the_broker(broker, session, tag):
+    """S11: the broker notes the batch of an opening: an error means that it may not have."""
+    fenced = errors.FencedError("Another holder has taken over.")
+    broker.sessions.fetches.extend([[GONE], [], [fenced]])
+    empty = sessions_pb2.FetchRequest(after_tag=tag, last_tag=tag)
+    assert list(session.fetch(empty, ["body"])) == []
+    with pytest.raises(errors.FencedError):
+        list(session.fetch(empty, ["body"]))
+    assert len(broker.sessions.fetch_requests) == 3
+
+
 def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
     """S3: heartbeats are sent at an interval; closing leaves no thread."""
     monkeypatch.setattr(limits, "HEARTBEAT_SEND_MS", 5)
