@@ -28,6 +28,8 @@ MAX_FRAME_BYTES: Final = 72 * MIB
 MAX_FRAME_ROWS: Final = 1_000_000
 MAX_HEADER_BYTES: Final = 1 * MIB
 MAX_NAME_BYTES: Final = 255
+# Prefix of the names of sessions whose query gave them none.
+ANONYMOUS_PREFIX: Final = "anonymous-"
 MAX_ROUTING_KEY_BYTES: Final = 255
 MAX_DISTINCT_ROUTES_PER_FRAME: Final = 65_536
 # A request that is not a data frame and has no outcomes: 100,000 stages of a commit take 3 MB.

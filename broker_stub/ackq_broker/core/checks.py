@@ -18,8 +18,6 @@ from ackq_broker.core.state.queue import Queue
 from ackq_broker.core.state.state import State
 
 RESERVED_PREFIX: Final = "ackq."
-# Prefix of the names of sessions whose query gave them none.
-ANONYMOUS_PREFIX: Final = "anonymous-"
 # Takes dead letters whose own dead-letter queue does not exist (C13).
 BUILT_IN_DEAD: Final = "ackq.dead"
 # Characters with a meaning in `queuePattern` (S10) and in lists of names.

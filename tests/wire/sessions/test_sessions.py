@@ -8,6 +8,8 @@ import pytest
 
 import ackq_broker
 from ackq import errors, limits
+from ackq.client import Session
+from ackq.client.connection import calls
 from ackq.v1 import sessions_pb2
 from ackq.wire import columns
 from tests.eventually import eventually
@@ -244,6 +246,34 @@ def test_an_opening_that_waits_does_not_prove_itself(client):
     """S9: an opening's own waiting does not prove its incarnation."""
     client.advance(holder(), open_and_lease=True, wait_ms=100)
     assert client.session().proven is False
+
+
+@pytest.mark.parametrize("leases", [False, True])
+def test_an_opening_whose_answer_was_lost_leaves_one_session(client, reader, monkeypatch, leases):
+    """S4, S9: the client repeats it, and gets the same messages, without a name of its own, too."""
+    client.publish(b"a", b"b")
+    unary, answers = calls.unary, []
+
+    def first_lost(*arguments):
+        answers.append(unary(*arguments))
+        if len(answers) == 1:
+            raise lost
+        return answers[-1]
+
+    lost = grpc.RpcError()
+    lost.code, lost.details = lambda: grpc.StatusCode.UNAVAILABLE, lambda: "The answer was lost."
+    lost.trailing_metadata = tuple
+    monkeypatch.setattr(calls, "unary", first_lost)
+    request = sessions_pb2.AdvanceRequest(holder=reader, queues=["q"], open_and_lease=leases)
+    opened = Session(client.endpoint).advance(request)
+    assert (len(answers), opened.end_tag) == (2, 2 if leases else 0)
+    info = client.session("")
+    assert (info.session, info.incarnation, info.leased) == (
+        opened.session,
+        opened.incarnation,
+        opened.end_tag,
+    )
+    assert opened.session.startswith("anonymous-")
 
 
 def test_list_shows_who_holds_and_which_query_reads(client):

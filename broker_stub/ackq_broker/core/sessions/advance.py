@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from ackq import limits
 from ackq.errors import InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
-from ackq_broker.core.checks import ANONYMOUS_PREFIX, check_duration, check_new, check_share
+from ackq_broker.core.checks import check_duration, check_new, check_share
 from ackq_broker.core.commands import Advanced, Attached, Decision
 from ackq_broker.core.fields import QueuePositions
 from ackq_broker.core.holders import claim, new_holder
@@ -256,7 +256,7 @@ def _open(state: State, command: commands.Advance, now_us: int) -> Decision:
             f"The call names tag {command.start_tag} and no incarnation; a session opens at tag 0.",
             start_tag=command.start_tag,
         )
-    name = command.session or f"{ANONYMOUS_PREFIX}{command.new_incarnation}"
+    name = command.session or f"{limits.ANONYMOUS_PREFIX}{command.new_incarnation}"
     check_new("session", name)
     queue_ids = queues.find(state, command)
     old = state.sessions.get(name)

@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 
 from pyroaring import BitMap64
 
+from ackq import limits
 from ackq_broker.core import history
-from ackq_broker.core.checks import ANONYMOUS_PREFIX
 from ackq_broker.core.commands import (
     FetchLabel,
     HolderInfo,
@@ -99,7 +99,7 @@ def _session_info(state: State, session: Session) -> SessionInfo:
         queue_pattern=session.queue_pattern,
         fetched=lease is not None and lease.fetched,
         refused=session.history < state.admitted_history,
-        named=not session.name.startswith(ANONYMOUS_PREFIX),
+        named=not session.name.startswith(limits.ANONYMOUS_PREFIX),
         retain_ms=session.retain_ms,
         retain_bytes=session.retain_bytes,
         retained_batches=len(session.kept),

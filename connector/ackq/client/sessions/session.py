@@ -8,6 +8,7 @@ checkpoint proves it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import grpc
@@ -59,7 +60,8 @@ class Session:
     def advance(self, request: pb.AdvanceRequest) -> pb.AdvanceResponse:
         """Accepts up to `start_tag` and leases again, or returns the outstanding lease (S4).
 
-        Idempotent.
+        Idempotent: an opening without a session name gets one, so that it is repeated on its
+        session when the answer was lost (S9).
 
         Raises:
             AlreadyHeldError: Another live reader holds the session, for twice the heartbeat by now
@@ -72,6 +74,11 @@ class Session:
             BrokerUnavailableError: No broker answered within the bound.
         """
         timeout_s = request.wait_ms / 1000 + calls.REQUEST_TIMEOUT_S
+        if not (request.session or request.incarnation):
+            anonymous = pb.AdvanceRequest()
+            anonymous.CopyFrom(request)
+            anonymous.session = f"{limits.ANONYMOUS_PREFIX}{secrets.token_hex(16)}"
+            request = anonymous
         return self._call("Advance", request, pb.AdvanceResponse, timeout_s)
 
     def attach(self, request: pb.AttachRequest) -> pb.AttachResponse:
