@@ -78,8 +78,11 @@ async def alike(publisher: AsyncPublisher, channel: AsyncChannel, rows: pa.Recor
 
 
 def body(message: Message | None) -> bytes:
-    """A body is bytes."""
-    return b"" if message is None else message.body
+    """A body is bytes; a header may have no value."""
+    if message is None:
+        return b""
+    headers: dict[str, str | None] = message.headers
+    return message.body + (headers["a"] or "").encode()
 
 
 def listed(admin: Admin) -> tuple[int, int, int, bool]:

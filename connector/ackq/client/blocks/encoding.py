@@ -192,7 +192,7 @@ def header_pairs(headers: Mapping[str, str | None]) -> tuple[list[tuple[str, str
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgumentError(
-            f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str.",
+            f"'headers' is a {type(headers).__name__}; it must be a mapping of str to str or None.",
             argument="headers",
         )
     pairs = list(headers.items())

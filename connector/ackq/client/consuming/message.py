@@ -89,8 +89,11 @@ class Message:
         return cast("str | None", self._content.value("content_type", self._row))
 
     @property
-    def headers(self) -> dict[str, str]:
-        """The application headers; headers of a dead letter name its origin (C13)."""
+    def headers(self) -> dict[str, str | None]:
+        """The application headers; headers of a dead letter name its origin (C13).
+
+        A value may be None, as a write of Spark can make it.
+        """
         return dict(self._content.value("headers", self._row))
 
     @property

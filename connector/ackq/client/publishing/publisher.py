@@ -67,7 +67,7 @@ class Publisher(ConfirmingPublisher, WithBlock):
             correlation_id: For the application.
             reply_to: For the application.
             content_type: For the application.
-            headers: For the application.
+            headers: For the application; a value may be None.
             published_at: With a time zone; None: the broker's clock at receipt.
             persistent: Instead of the publisher's (P12).
             mandatory: Instead of the publisher's (P7).
