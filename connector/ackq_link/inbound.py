@@ -196,7 +196,10 @@ class Inbound:
             await asyncio.gather(opening, return_exceptions=True)
 
     async def _keep_learning(self, holding: HoldPolicy) -> None:
-        """Refreshes the limits of the source at intervals, as an operator may change them (L14)."""
+        """Refreshes the limits of the source at intervals, as an operator may change them (L14).
+
+        A queue known to lose dead letters does so until a look says that it keeps them (L28).
+        """
         while True:
             await asyncio.sleep(_LEARN_S)
             try:
@@ -211,6 +214,8 @@ class Inbound:
                     f"the limits of the remote queue cannot be read: {error}",
                 )
                 continue
+            if limits.dead_letters is None and holding.limits.dead_letters is False:
+                limits = replace(limits, dead_letters=False)
             if limits != holding.limits:
                 log(logging.INFO, self.name, "limits", f"limits of the remote queue now: {limits}")
                 self._tell(limits, holding.limits)

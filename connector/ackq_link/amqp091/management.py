@@ -96,7 +96,13 @@ class Management:
         if found.get("auto_delete") is True:
             error = PreconditionFailedError(_AUTO_DELETE.format(queue=queue))
             raise CutError(error.message, error)
-        limits, flaw = limits_of(found), await self._flaw(address, found)
+        limits = limits_of(found)
+        try:
+            flaw = await self._flaw(address, found)
+        except CutError as cut:
+            if not isinstance(cut.refusal, UnauthenticatedError):
+                raise
+            return replace(limits, dead_letters=None)
         if not flaw:
             return limits
         warning = (
@@ -105,10 +111,7 @@ class Management:
         return replace(limits, dead_letters=False, warnings=(*limits.warnings, warning))
 
     async def _flaw(self, address: BrokerAddress, found: Mapping[str, Any]) -> str:
-        """Why the dead letters of a described queue are dropped; empty: none is, as far as known.
-
-        An object that the link's user may not see counts as existing.
-        """
+        """Why a described queue's dead letters are dropped; empty: none is. Raises CutError."""
         exchange, key = (
             _said(found, "dead-letter-exchange"),
             _said(found, "dead-letter-routing-key"),
@@ -122,9 +125,10 @@ class Management:
             if key and not exchange:
                 await asyncio.to_thread(self._get, address, "queues", key)
         except CutError as cut:
-            if isinstance(cut.refusal, NotFoundError):
-                what = f"exchange '{exchange}'" if exchange else f"queue '{key}'"
-                return f"the dead-letter {what} of the queue does not exist"
+            if not isinstance(cut.refusal, NotFoundError):
+                raise
+            what = f"exchange '{exchange}'" if exchange else f"queue '{key}'"
+            return f"the dead-letter {what} of the queue does not exist"
         return ""
 
     async def _is_bound(self, address: BrokerAddress, exchange: str) -> bool:
