@@ -116,8 +116,7 @@ class Management:
             _said(found, "dead-letter-exchange"),
             _said(found, "dead-letter-routing-key"),
         )
-        # With this strategy dead letters that cannot be routed stay in the queue.
-        if exchange is None or _said(found, "dead-letter-strategy") == "at-least-once":
+        if exchange is None or _keeps_unrouted(found):
             return ""
         try:
             if exchange and not await self._is_bound(address, exchange):
@@ -197,7 +196,7 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
 
     timeout_ms, expires_ms = smallest("consumer-timeout"), smallest("expires")
     return QueueLimits(
-        kind=str(found.get("type") or arguments.get("x-queue-type") or ""),
+        kind=_kind(found),
         consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
         delivery_limit=smallest("delivery-limit"),
         dead_letters=_said(found, "dead-letter-exchange") is not None,
@@ -206,11 +205,32 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
     )
 
 
+def _keeps_unrouted(found: Mapping[str, Any]) -> bool:
+    """Whether dead letters that no exchange takes stay in a described queue.
+
+    With another type or overflow RabbitMQ goes back to the strategy at-most-once. For some settings
+    the policy goes before the argument, so where both are given both must be right.
+    """
+    strategy, overflow = _settings(found, "dead-letter-strategy"), _settings(found, "overflow")
+    return _kind(found) == "quorum" and (
+        {*strategy} == {"at-least-once"} and {*overflow} == {"reject-publish"}
+    )
+
+
+def _kind(found: Mapping[str, Any]) -> str:
+    return str(found.get("type") or _table(found.get("arguments")).get("x-queue-type") or "")
+
+
 def _said(found: Mapping[str, Any], name: str) -> str | None:
     """A setting of a described queue, of which the argument goes before the policy."""
+    return next(iter(_settings(found, name)), None)
+
+
+def _settings(found: Mapping[str, Any], name: str) -> list[str]:
+    """The values of a setting in a described queue's arguments and policy, as far as given."""
     own = _table(found.get("arguments")).get(f"x-{name}")
-    said = own if own is not None else _table(found.get("effective_policy_definition")).get(name)
-    return None if said is None else str(said)
+    policy = _table(found.get("effective_policy_definition")).get(name)
+    return [str(each) for each in (own, policy) if each is not None]
 
 
 def _table(value: object) -> Mapping[str, Any]:

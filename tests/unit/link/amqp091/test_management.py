@@ -101,8 +101,10 @@ async def test_other_answers(answer, refusal, told):
 
 OWN = {"dead-letter-exchange": "d/e", "dead-letter-routing-key": "k"}
 DEFAULT = {"dead-letter-exchange": "", "dead-letter-routing-key": "d/e"}
-STAYS = {**OWN, "dead-letter-strategy": "at-least-once"}
 THERE, LIST = "/api/exchanges/a%2Fb/d%2Fe", "/api/exchanges/a%2Fb/d%2Fe/bindings/source"
+STAYS = {**OWN, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
+HEAD = {**STAYS, "overflow": "drop-head"}
+NO_EXCHANGE = {THERE: (404, b"")}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,6 @@ THERE, LIST = "/api/exchanges/a%2Fb/d%2Fe", "/api/exchanges/a%2Fb/d%2Fe/bindings
             "queue 'd/e' of the queue does not exist",
         ),
         ({"dead-letter-exchange": ""}, {}, ""),
-        (STAYS, {}, ""),
     ],
 )
 async def test_dead_letters_that_are_dropped(policy, answers, flaw):
@@ -151,9 +152,25 @@ async def test_a_dead_letter_exchange_that_cannot_be_looked_at(answers, outcome)
         assert raised.value.refusal is None
 
 
-async def looked(policy, answers):
+@pytest.mark.parametrize(
+    ("kind", "policy", "arguments", "kept"),
+    [
+        ("quorum", STAYS, {}, True),
+        ("quorum", HEAD, {}, False),
+        ("quorum", HEAD, {"x-overflow": "reject-publish"}, False),
+        ("quorum", {**OWN, "dead-letter-strategy": "at-least-once"}, {}, False),
+        ("classic", STAYS, {}, False),
+    ],
+)
+async def test_dead_letters_that_stay_in_the_queue(kind, policy, arguments, kept):
+    """L14: what no exchange takes stays in a quorum queue that refuses publishers when full."""
+    found = await looked(policy, {} if kept else NO_EXCHANGE, type=kind, arguments=arguments)
+    assert (found.dead_letters, len(found.warnings)) == (kept, not kept)
+
+
+async def looked(policy, answers, **more):
     """The limits of a queue with this policy, by an API that gives each answer once."""
-    queue = json.dumps({"effective_policy_definition": policy}).encode()
+    queue = json.dumps({"effective_policy_definition": policy, **more}).encode()
     left = {"/api/queues/a%2Fb/q": (200, queue), **answers}
 
     async def serve(reader, writer):
