@@ -153,7 +153,7 @@ def from_rows(
             values |= {"headers": table, "timestamp": _seconds(time, extra)}
             values["delivery_mode"] = _PERSISTENT
             _check_expiration(values.get("expiration"))
-            made = Properties(_pack(values), message_id)
+            made = Properties(_pack(values), _shown(values["message_id"]))
         except Exception as error:  # noqa: BLE001 - whatever a value is, it is this row's alone
             yield ValueError(f"{type(error).__name__}: {error}")
         else:

@@ -89,14 +89,16 @@ class ExchangeProducer:
 
     async def publish(self, rows: pa.RecordBatch) -> PublishedRows:
         """Publishes rows in order; waits until each is confirmed or refused, or for a cut."""
-        ids = message_ids(rows)
+        sent = list(from_rows(rows, message_ids(rows)))
+        # As the library has them, of which one may differ from its row's.
+        ids = ["" if isinstance(each, ValueError) else each.message_id or "" for each in sent]
         self._under_way.update(ids)
         tasks = [
             asyncio.create_task(self._publish(body, key, properties))
             for body, key, properties in zip(
                 rows.column("body").to_pylist(),
                 self._keys(rows),
-                from_rows(rows, ids),
+                sent,
                 strict=True,
             )
         ]

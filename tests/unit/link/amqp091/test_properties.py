@@ -11,6 +11,7 @@ from pamqp import commands
 from ackq.wire.columns import HEADERS
 from ackq_link.amqp091.properties import (
     EXTRA_HEADER,
+    Properties,
     delivery_counts,
     from_rows,
     to_rows,
@@ -69,7 +70,10 @@ def test_a_time_that_an_application_set_goes_out():
 
 
 def test_ids_that_are_not_utf8_are_told_apart():
-    """L2: ids that are not UTF-8 have distinct, stable texts, and go out unchanged."""
+    """L2, L22: ids that are not UTF-8 have distinct, stable texts, and go out unchanged.
+
+    A message's id is that of its return, also where its headers are gone.
+    """
     ids = [b"\xff", b"\xfe", b"!bytes:/w=="]
     rows = to_rows([b"x"] * 3, [message(message_id=each) for each in ids])
     texts = rows.column("message_id").to_pylist()
@@ -77,6 +81,8 @@ def test_ids_that_are_not_utf8_are_told_apart():
     assert [each.wire for each in from_rows(rows, texts)] == [
         message(message_id=each, delivery_mode=2).wire for each in ids
     ]
+    for out in from_rows(rows.select(["body", "message_id"]), texts):
+        assert out.message_id == Properties(out.wire).message_id
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
