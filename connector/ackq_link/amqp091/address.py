@@ -143,21 +143,22 @@ class AmqpConnection:
 
 async def connect(address: BrokerAddress, name: str, *, confirms: bool) -> AmqpConnection:
     """Connects and opens a channel; the broker's operators see `name`. Raises CutError."""
-    context = address.tls.context() if address.secure else None
-    connection = _Connection(
-        address.connect_url(),
-        context=context,
-        client_properties={"connection_name": f"ackq link {name}"},
-    )
-    connection.link = name
+    connection = None
     try:
+        connection = _Connection(
+            address.connect_url(),
+            context=address.tls.context() if address.secure else None,
+            client_properties={"connection_name": f"ackq link {name}"},
+        )
+        connection.link = name
         async with asyncio.timeout(_CONNECT_S):
             await connection.connect()
             channel = await connection.channel(
                 publisher_confirms=confirms, **({"on_return_raises": False} if confirms else {})
             )
     except BaseException as error:
-        await _close(connection)
+        if connection is not None:
+            await _close(connection)
         if isinstance(error, Exception):
             raise cut_of(error, address) from None
         raise
@@ -182,6 +183,8 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
         address: The broker.
         place: The queue or exchange that was used.
     """
+    if isinstance(error, AckqError):
+        return CutError(error.message, error)
     said = " ".join(str(each) for each in error.args) or type(error).__name__
     if isinstance(error, ChannelAccessRefused) and _TOPIC.match(said):
         return CutError(f"{address.url}: {said}", by_message=True)

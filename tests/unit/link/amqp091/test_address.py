@@ -6,8 +6,9 @@ import pytest
 from aiormq import exceptions
 
 from ackq import errors
+from ackq_link.adapter import CutError
 from ackq_link.address import Tls
-from ackq_link.amqp091.address import BrokerAddress, cut_of, parse_url
+from ackq_link.amqp091.address import BrokerAddress, connect, cut_of, parse_url
 
 SECRET = "pa%40ss"
 
@@ -63,6 +64,20 @@ def test_what_waiting_does_not_mend(error, refusal, remedy):
     assert type(cut.refusal) is refusal
     assert cut.reason.startswith("amqp://h: ")
     assert remedy in cut.reason
+
+
+@pytest.mark.parametrize(
+    ("address", "refusal"),
+    [
+        (BrokerAddress("amqp://h", "u", password_file="none"), errors.InvalidArgumentError),
+        (BrokerAddress("amqps://h", "u", tls=Tls(cert="none")), errors.TlsError),
+    ],
+)
+async def test_files_that_cannot_be_read(address, refusal):
+    """L17: that is a cut, which ends the link at its start alone."""
+    with pytest.raises(CutError, match="none") as raised:
+        await connect(address, "link", confirms=False)
+    assert type(raised.value.refusal) is refusal
 
 
 @pytest.mark.parametrize(
