@@ -231,7 +231,8 @@ class Inbound:
         before, early = False, 0
         while True:
             await self._ready(edge, stop)
-            progress = self._progress
+            progress, settled = self._progress, self.counters.settled
+            subscription = None
             try:
                 subscription = await unless(stop, self.source.subscribe())
                 before = True
@@ -246,7 +247,8 @@ class Inbound:
                 lost = None
             except CutError as cut:
                 # The first acknowledgement, too, may show that the link can never work.
-                refused = self.counters.settled and not self.counters.proven
+                first = subscription is not None and self.counters.settled and not settled
+                refused = first and not self.counters.proven
                 if cut.refusal is not None and (refused or not before):
                     raise cut.refusal from None
                 lost, early = cut, 0

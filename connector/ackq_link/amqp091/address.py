@@ -188,6 +188,8 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
     said = " ".join(str(each) for each in error.args) or type(error).__name__
     if isinstance(error, ChannelAccessRefused) and _TOPIC.match(said):
         return CutError(f"{address.url}: {said}", by_message=True)
+    if isinstance(error, ChannelNotFoundEntity) and _DOWN.match(said):
+        return CutError(f"{address.url}: {said}")
     refusal = _refusal(error, address, place)
     if refusal is not None:
         return CutError(refusal.message, refusal)
@@ -196,6 +198,11 @@ def cut_of(error: BaseException, address: BrokerAddress, place: str = "") -> Cut
 
 # How RabbitMQ refuses one routing key of a topic exchange (`rabbitmqctl set_topic_permissions`).
 _TOPIC: Final = re.compile(r"(ACCESS_REFUSED - )?access to topic ")
+# How RabbitMQ says that a queue is there, but not its node, leader or process.
+_DOWN: Final = re.compile(
+    "(NOT_FOUND - )?(home node |failed to perform operation on |"
+    "queue .* (is stopped by supervisor|has crashed and failed to restart)$)"
+)
 # Errors with which RabbitMQ closes a channel or connection for a message that it cannot take.
 _BY_MESSAGE: Final = (
     exceptions.ChannelPreconditionFailed, exceptions.ConnectionFrameError,

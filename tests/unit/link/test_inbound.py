@@ -1,10 +1,15 @@
-"""An inbound link's look at the limits of its remote queue, in virtual time."""
+"""An inbound link's looks at its remote queue, and its ends and cuts, in virtual time."""
 
 import asyncio
 
+import pytest
+
+from ackq.errors import NotFoundError
+from ackq_link import inbound
 from ackq_link.adapter import CutError, Limits, QueueLimits
 from ackq_link.hold_policy import HoldPolicy, HoldRules
 from ackq_link.inbound import _LEARN_S, Inbound, InboundRules
+from ackq_link.process import StoppedError
 from tests.fakes.clock import run
 
 RUN = run
@@ -53,3 +58,64 @@ async def test_a_look_that_does_not_say_leaves_dead_letters_lost():
     kept, lost, unknown = (QueueLimits(dead_letters=each) for each in (True, False, None))
     learning = Learning(kept, lost, unknown, CutError("away"), kept, unknown)
     assert await learning.dead_letters() == [False, False, False, True, None]
+
+
+REFUSAL = NotFoundError("no queue")
+AWAY, REFUSED = CutError("away"), CutError("no queue", REFUSAL)
+
+
+class Served:
+    """Subscriptions of which each is refused, or settles a number of messages, and is cut."""
+
+    def __init__(self, *ends):
+        self.ends = [*ends]
+        self.stop = asyncio.Event()
+
+    async def subscribe(self):
+        if not self.ends:
+            self.stop.set()
+            await asyncio.Event().wait()
+        if isinstance(self.ends[0], CutError):
+            raise self.ends.pop(0)
+        return self
+
+    def transfer(self, *arguments, **_):
+        self.counters = arguments[5]
+        return self
+
+    async def run(self, _stop):
+        settled, cut = self.ends.pop(0)
+        self.counters.settled += settled
+        raise cut
+
+    async def close(self, *, requeue):
+        assert not requeue
+
+
+class ReadyEdge:
+    paused, connected = False, True
+
+
+@pytest.mark.parametrize(
+    ("ends", "waits"),
+    [
+        ([REFUSED], False),
+        ([AWAY, REFUSED], False),
+        ([(1, REFUSED)], False),
+        ([(0, AWAY), (1, REFUSED)], False),
+        ([(0, AWAY), REFUSED], True),
+        ([(1, AWAY), REFUSED], True),
+        ([(1, AWAY), (1, REFUSED)], True),
+    ],
+)
+async def test_a_refusal_ends_the_link_before_it_has_worked(monkeypatch, ends, waits):
+    """L17: at its start, or at its first acknowledgement; a later one is waited for.
+
+    By AMQP 0-9-1 a link may settle a window without a proof, however long it takes.
+    """
+    served = Served(*ends)
+    monkeypatch.setattr(inbound, "Transfer", served.transfer)
+    link = Inbound("link", served, None)
+    with pytest.raises(StoppedError if waits else NotFoundError):
+        await link._run(ReadyEdge(), HoldPolicy(HoldRules()), served.stop)
+    assert not served.ends

@@ -67,6 +67,25 @@ def test_what_waiting_does_not_mend(error, refusal, remedy):
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "home node 'rabbit@h' of durable queue 'q' in vhost '/' is down or inaccessible",
+        "failed to perform operation on queue 'q' in vhost '/' due to timeout",
+        "queue 'q' in vhost '/' process is stopped by supervisor",
+        "queue 'q' in vhost '/' has crashed and failed to restart",
+    ],
+)
+def test_a_queue_that_is_down(said):
+    """L17: RabbitMQ says NOT_FOUND of it, too, and it is waited for from the start."""
+    for text in (said, f"NOT_FOUND - {said}"):
+        cut = cut_of(exceptions.ChannelNotFoundEntity(text), BrokerAddress("amqp://h"), "q")
+        assert (cut.refusal, said in cut.reason) == (None, True)
+    absent = f"NOT_FOUND - no queue '{said}' in vhost '/'"
+    cut = cut_of(exceptions.ChannelNotFoundEntity(absent), BrokerAddress("amqp://h"), said)
+    assert type(cut.refusal) is errors.NotFoundError
+
+
+@pytest.mark.parametrize(
     ("address", "refusal"),
     [
         (BrokerAddress("amqp://h", "u", password_file="none"), errors.InvalidArgumentError),
