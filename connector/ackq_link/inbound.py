@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -109,9 +110,8 @@ class Inbound:
         holding = HoldPolicy(self.rules.holding)
         try:
             holding.limits = await self._learn(stop)
-            if self.rules.ack == "settled":
-                holding.check_start(self.name, self.source.identity)
-            self._check_rejections(holding.limits)
+            for check in self._checks:
+                check(holding)
             if holding.spares_all and self.rules.ack == "settled":
                 log(
                     logging.WARNING,
@@ -150,9 +150,21 @@ class Inbound:
                 **vars(self.counters),
             )
 
-    def _check_rejections(self, limits: QueueLimits) -> None:
+    @property
+    def _checks(self) -> tuple[Callable[[HoldPolicy], None], ...]:
+        """Checks that raise PreconditionFailedError for a remote queue that would lose messages."""
+        return (self._check_holding, self._check_rejections)
+
+    def _check_holding(self, holding: HoldPolicy) -> None:
+        """Refuses a remote queue that drops messages held too often (L14)."""
+        if self.rules.ack == "settled":
+            holding.check_start(self.name, self.source.identity)
+
+    def _check_rejections(self, holding: HoldPolicy) -> None:
         """Refuses, or warns of, a remote queue that may not keep rejected messages (L28)."""
-        unsure = check_rejections(self.name, self.source.identity, self.rules.on_reject, limits)
+        unsure = check_rejections(
+            self.name, self.source.identity, self.rules.on_reject, holding.limits
+        )
         if unsure:
             log(logging.WARNING, self.name, "rejections", unsure)
 
@@ -200,30 +212,30 @@ class Inbound:
 
         A queue known to lose dead letters does so until a look says that it keeps them (L28).
         """
+        failure = ""
         while True:
             await asyncio.sleep(_LEARN_S)
             try:
                 limits = await self.source.learn()
-            except CutError:
-                continue  # the subscription meets it, too
             except Exception as error:  # noqa: BLE001 - nobody awaits this task while the link runs
-                log(
-                    logging.WARNING,
-                    self.name,
-                    "limits",
-                    f"the limits of the remote queue cannot be read: {error}",
-                )
+                before, failure = failure, printable(str(error))
+                if failure != before:
+                    told = f"a look at the limits of the remote queue failed: {failure}"
+                    log(logging.WARNING, self.name, "limits", told)
                 continue
+            failure = ""
             if limits.dead_letters is None and holding.limits.dead_letters is False:
                 limits = replace(limits, dead_letters=False)
-            if limits != holding.limits:
-                log(logging.INFO, self.name, "limits", f"limits of the remote queue now: {limits}")
-                self._tell(limits, holding.limits)
-                try:
-                    self._check_rejections(limits)
-                except PreconditionFailedError as error:
-                    log(logging.WARNING, self.name, "rejections", error.message)
+            if limits == holding.limits:
+                continue
+            log(logging.INFO, self.name, "limits", f"limits of the remote queue now: {limits}")
+            self._tell(limits, holding.limits)
             holding.limits = limits
+            for check in self._checks:
+                try:
+                    check(holding)
+                except PreconditionFailedError as error:
+                    log(logging.WARNING, self.name, "limits_warning", error.message)
 
     async def _run(self, edge: AsyncLink, holding: HoldPolicy, stop: asyncio.Event) -> None:
         """Runs one subscription after another, with back-off after a cut (L17)."""

@@ -52,7 +52,7 @@ class Seen:
     Attributes:
         quorum: Whether the queue is a quorum queue, as a delivery of it showed.
         version: RabbitMQ's version; empty: not known.
-        kind: The queue's type, as the API says; empty: not known.
+        kind: The queue's type, as the API has said since the last cut; empty: not known.
     """
 
     quorum: bool = False
@@ -141,8 +141,8 @@ class QueueSubscription:
         """Refuses a stream, which the headers of its first delivery reveal."""
         self._checked = True
         offset = stream_queue.OFFSET_HEADER in self._properties[0].wire
-        unknown = offset and not self._seen.kind
-        if unknown and await stream_queue.is_stream(self._address, self._queue):
+        known = self._seen.kind not in {"", stream_queue.STREAM}
+        if offset and not known and await stream_queue.is_stream(self._address, self._queue):
             raise stream_queue.refusal(self._queue)
 
     def settle(self, first_tag: int, last_tag: int) -> None:
@@ -420,6 +420,7 @@ class QueueSubscription:
     def _end(self, cut: CutError) -> None:
         if self._cut is None and not self._closing:
             self._cut = cut
+            self._seen.kind = ""  # the queue may be deleted, and created again as another
             self._arrived.set()
 
 

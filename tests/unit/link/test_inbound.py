@@ -1,6 +1,7 @@
 """An inbound link's looks at its remote queue, and its ends and cuts, in virtual time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,28 @@ async def test_a_look_that_does_not_say_leaves_dead_letters_lost():
     kept, lost, unknown = (QueueLimits(dead_letters=each) for each in (True, False, None))
     learning = Learning(kept, lost, unknown, CutError("away"), kept, unknown)
     assert await learning.dead_letters() == [False, False, False, True, None]
+
+
+async def test_a_look_that_fails_is_logged_once(caplog):
+    """L14: with its reason, as only the look may meet it; again after one that did not fail."""
+    limits = QueueLimits()
+    away, auto_delete = CutError("API away"), CutError("is an auto-delete queue", REFUSAL)
+    looks = [away, away, auto_delete, auto_delete, limits, auto_delete]
+    await Learning(limits, *looks).dead_letters()
+    told = [each.getMessage().rpartition(": ")[2] for each in caplog.records]
+    assert told == [each.reason for each in (away, auto_delete, auto_delete)]
+
+
+@pytest.mark.parametrize("ack", ["settled", "stored"])
+async def test_a_queue_that_comes_to_drop_held_messages(caplog, ack):
+    """L14: a link that would refuse it at its start warns, once."""
+    kept = QueueLimits(delivery_limit=5, dead_letters=True, remedy="set_policy")
+    lost = replace(kept, dead_letters=False)
+    await Learning(kept, lost, lost, ack=ack).dead_letters()
+    warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warnings) == (ack == "settled")
+    for each in warnings:
+        assert "drops a message at its delivery 6" in each.getMessage()
 
 
 REFUSAL = NotFoundError("no queue")

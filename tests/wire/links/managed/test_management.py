@@ -140,6 +140,25 @@ def test_an_auto_delete_queue_is_refused(queue_of, seer, edge, inbound):
     assert queue.ready == 3
 
 
+def test_a_queue_that_is_created_again_as_a_stream(queue_of, seer, edge, inbound):
+    """L14: it ends a running link at its first delivery, although the API knew another queue."""
+    queue = queue_of("quorum")
+    queue.publish(range(3))
+    link = inbound(queue, seer)
+    eventually("the messages", lambda: edge.ready, equals(3))
+    queue.delete()
+    queue.kind = "stream"
+    queue.declare()
+
+    def ended():
+        queue.publish([3])  # the link gets what comes after it has connected
+        return link.ended is not None or edge.ready > 3
+
+    eventually("its end", ended)
+    assert (link.ended, edge.ready) == (2, 3)
+    assert "is a stream" in link.log.splitlines()[-1]
+
+
 def _starts(link, edge):
     """Whether the link has taken all messages; starts a link that was refused again."""
     if link.ended is not None:
