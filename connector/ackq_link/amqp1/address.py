@@ -114,13 +114,13 @@ _PERMISSION: Final = (
     " that it takes from, and to send to the one that it publishes to."
 )
 _NO_QUEUE: Final = (
-    "'{place}' is no queue: {said}. From a topic a link would get only what comes while it is"
-    " connected. Name a queue; at Artemis one of the topic's own as ADDRESS::QUEUE, or give the"
-    " address the routing type anycast."
+    "'{place}' is no queue: {said}. A topic or exchange keeps only what it has a queue for. Name a"
+    " queue; at Artemis one of the topic's own as ADDRESS::QUEUE, or give the address the routing"
+    " type anycast."
 )
 _PLACE: Final = (
-    "there is no '{place}': {said}. Create it at that broker, or correct the name; a link declares"
-    " nothing at a remote broker."
+    "there is no '{place}': {said}. Create it at that broker (Artemis: as anycast), or correct the"
+    " name; a link declares nothing at a remote broker."
 )
 _REFUSALS: Final[Mapping[str, tuple[type[AckqError], str]]] = {
     SASL_FAILED: (UnauthenticatedError, _CREDENTIALS),

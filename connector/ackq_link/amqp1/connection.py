@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -104,9 +104,8 @@ class Amqp1Connection(asyncio.Protocol):
         link = self._new_session().receiver(_link_name(queue))
         if queue:
             link.source.address = queue
-            if _OF_ADDRESS not in queue:
-                # Else Artemis makes a queue of its own for this link at an address that is a topic.
-                link.source.capabilities.put_symbol(symbol("queue"))
+            # Else Artemis makes a queue of its own for this link at an address that is a topic.
+            _ask_for_queue(link.source)
         else:
             link.source.dynamic = True
         if browse:
@@ -114,7 +113,7 @@ class Amqp1Connection(asyncio.Protocol):
         # An accepted delivery is settled by the broker's answer, if it gives one; see `source`.
         link.rcv_settle_mode = Link.RCV_SECOND
         await self._attach(link)
-        if queue and _OF_ADDRESS not in queue and _is_topic(link):
+        if queue and _OF_ADDRESS not in queue and "topic" in _offered(link.remote_source):
             said = "the broker says that it is a topic"  # as Qpid does of an exchange
             raise cut_of(self._address, Condition(NO_QUEUE, said), self._place)
         return link
@@ -123,7 +122,12 @@ class Amqp1Connection(asyncio.Protocol):
         """Attaches a sending link to a queue. Raises CutError."""
         link = self._new_session().sender(_link_name(queue))
         link.target.address = queue
+        # Else Artemis accepts and drops messages to a topic, and makes one of an unknown address.
+        _ask_for_queue(link.target)
         await self._attach(link)
+        if "DISCARD_UNROUTABLE" in _offered(link.remote_target):
+            said = "the broker accepts and drops messages that have no queue there"  # an exchange
+            raise cut_of(self._address, Condition(NO_QUEUE, said), self._place)
         return link
 
     def ping(self, on_pong: Callable[[], None]) -> bool:
@@ -389,12 +393,17 @@ def _link_name(queue: str) -> str:
     return f"ackq-{queue}-{uuid.uuid4().hex}"
 
 
-def _is_topic(link: Receiver) -> bool:
-    """Whether the broker answered an attach, which asked for a queue, with a topic."""
-    offered = link.remote_source.capabilities
-    offered.rewind()
-    found = offered.get_object() if offered.next() else None
-    return "topic" in getattr(found, "elements", (found,))
+def _ask_for_queue(end: Terminus) -> None:
+    """Asks for a queue, not a topic; one of an address of Artemis has the address's type."""
+    if _OF_ADDRESS not in end.address:
+        end.capabilities.put_symbol(symbol("queue"))
+
+
+def _offered(end: Terminus) -> Sequence[str]:
+    """The capabilities with which the broker answered an attach."""
+    end.capabilities.rewind()
+    found = end.capabilities.get_object() if end.capabilities.next() else None
+    return getattr(found, "elements", None) or ([] if found is None else [found])
 
 
 def _done(future: asyncio.Future[None]) -> None:

@@ -4,7 +4,16 @@ from pathlib import Path
 
 from tests import ivy
 from tests.wire.links.amqp1 import servers
-from tests.wire.links.amqp1.servers import BARE, DEAD_LETTERS, LOSING, PASSWORD, SMALL, TOPIC, USER
+from tests.wire.links.amqp1.servers import (
+    BARE,
+    DEAD_LETTERS,
+    LOSING,
+    OPEN_TOPIC,
+    PASSWORD,
+    SMALL,
+    TOPIC,
+    USER,
+)
 
 VERSION = "2.40.0"
 _BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
@@ -65,6 +74,9 @@ class Artemis(servers.Server):
             f'<address name="{each}"><anycast><queue name="{each}"/></anycast></address>'
             for each in [*servers.QUEUES, BARE, *LOSING, SMALL, DEAD_LETTERS]
         )
+        topics = "".join(
+            f'<address name="{each}"><multicast/></address>' for each in (TOPIC, OPEN_TOPIC)
+        )
         data = self.folder / "data"
         return f"""<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
 <journal-type>NIO</journal-type>
@@ -85,6 +97,11 @@ keyStorePath={pem};keyStoreType=PEM</acceptor>
 <auto-create-addresses>false</auto-create-addresses>
 <default-address-routing-type>ANYCAST</default-address-routing-type>
 </address-setting>
+<address-setting match="open.#">
+<auto-create-queues>true</auto-create-queues>
+<auto-create-addresses>true</auto-create-addresses>
+<default-address-routing-type>MULTICAST</default-address-routing-type>
+</address-setting>
 <address-setting match="q.#">
 <dead-letter-address>{DEAD_LETTERS}</dead-letter-address>
 </address-setting>
@@ -98,5 +115,5 @@ keyStorePath={pem};keyStoreType=PEM</acceptor>
 <max-size-bytes>5000</max-size-bytes><address-full-policy>FAIL</address-full-policy>
 </address-setting>
 </address-settings>
-<addresses>{addresses}<address name="{TOPIC}"><multicast/></address></addresses>
+<addresses>{addresses}{topics}</addresses>
 </core></configuration>"""

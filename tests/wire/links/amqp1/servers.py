@@ -25,8 +25,11 @@ BARE = "bare"
 # In Artemis: queues whose dead-letter address does not exist, or has no queue.
 LOSING = ("lost.1", "lost.2")
 DEAD_LETTERS = "dead"
-# In Artemis: an address of which each receiver has a copy of what comes while it is there.
-TOPIC = "topic"
+# In Artemis: addresses of which each receiver has a copy of what comes while it is there; at the
+# second one, as at names that begin like it, Artemis creates queues as by its default settings.
+TOPIC, OPEN_TOPIC = "topic", "open.topic"
+# In Qpid: an exchange.
+EXCHANGE = "amq.topic"
 
 
 def connect(endpoint, timeout_s):

@@ -1,13 +1,15 @@
 """Outbound links with real Artemis and Qpid, as processes that are killed and cut."""
 
+import pytest
+
 from tests.optional import needs
 
 needs("proton", "amqp1")
 
 from ackq.client import Publisher  # noqa: E402
 from tests.eventually import equals  # noqa: E402
-from tests.wire.links.amqp1.servers import SMALL  # noqa: E402
-from tests.wire.links.conftest import eventually, refused  # noqa: E402
+from tests.wire.links.amqp1.servers import EXCHANGE, OPEN_TOPIC, SMALL, TOPIC  # noqa: E402
+from tests.wire.links.conftest import eventually  # noqa: E402
 from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of every protocol
     sent_again,
     test_all_go_out_in_order,
@@ -48,6 +50,32 @@ def test_what_is_refused_waits(artemis_queues, edge, outbound):
     assert link.stop() == 0
 
 
-def test_a_wrong_queue(peer, edge, outbound):
-    """L17: a wrong remote queue exits with 2 and a line that names the remedy."""
-    assert "Create it at that broker" in refused(outbound(peer, broker_queue="nowhere"), edge)
+@pytest.mark.parametrize(
+    ("peer", "queue", "remedy"),
+    [
+        ("artemis", "nowhere", "Create it at that broker"),
+        ("artemis", TOPIC, "Create it at that broker (Artemis: as anycast)"),
+        ("qpid", "nowhere", "Create it at that broker"),
+        ("qpid", EXCHANGE, "'amq.topic' is no queue"),
+    ],
+    indirect=["peer"],
+)
+def test_a_wrong_queue(peer, edge, outbound, queue, remedy):
+    """L17, L22: a wrong remote queue exits with 2 and a line that names the remedy, as does a topic
+    or exchange, which drops what has no queue there.
+    """
+    edge.publish(range(1))
+    link = outbound(peer, broker_queue=queue)
+    assert eventually("its end", lambda: link.ended) == 2
+    assert remedy in link.log.splitlines()[-1]
+    assert edge.total == 1
+
+
+@pytest.mark.parametrize("queue", ["open.new", OPEN_TOPIC])
+def test_artemis_creates_a_queue(artemis_queues, edge, outbound, queue):
+    """L22: where Artemis has no queue, and may create one, it keeps what a link publishes."""
+    edge.publish(range(3))
+    link = outbound(artemis_queues(f"{queue}::{queue}"), broker_queue=queue)
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
+    assert artemis_queues(f"{queue}::{queue}").ids == [0, 1, 2]
