@@ -9,9 +9,9 @@
 | one of another type | the header, as JSON; its type is in `amqp-properties` |
 | a body that is a value or a sequence | body: a text or bytes as they are, else JSON; which is in `amqp-properties` |
 | ttl, priority, subject, and the other properties | in the header `amqp-properties` |
-| message annotations | in `amqp-properties`, but for x-opt- ones that are not of JMS |
-| durable, delivery-count, delivery annotations | none: of the delivery, or the same for all |
-| a message with a footer, or with a type that has no form here | body: all of it but the header, encoded |
+| message annotations | in `amqp-properties`, but for x-opt- ones that are not of JMS; x-opt-jms-dest is not sent |
+| durable, delivery-count, delivery annotations, RabbitMQ's counts among the annotations | none: of the delivery, or the same for all |
+| a message with a footer, or with a type that has no form here | body: all of it but the header and these counts, encoded |
 
 `amqp-properties` is a JSON object, with AMQP 0-9-1's names where that has the same property:
 `expiration` for ttl, `type` for subject. All messages are stored persistent, and none expires by
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -75,6 +75,11 @@ _SENT: Final = {
 }
 _NOT_SENT: Final = ("user_id", "to")
 _OF_DELIVERY: Final = (sections.HEADER, sections.DELIVERY_ANNOTATIONS)
+# RabbitMQ's annotations that another delivery changes.
+_COUNTS: Final = frozenset({"x-delivery-count", "x-acquired-count"})
+# Whether a message's destination is a queue or a topic: at one of the other kind Artemis accepts
+# and drops it.
+_DESTINATION: Final = frozenset({"x-opt-jms-dest", "x-opt-routing-type"})
 # Exceptions of the library for a value that it cannot read or write; some are assertions.
 _UNREADABLE: Final = (
     proton.ProtonException,
@@ -187,7 +192,7 @@ class Incoming:
                 elif section.code == sections.PROPERTIES:
                     items = _items(raw, section, _PROPERTIES)
                     self.texts = dict(_readable_ids(items))
-        self.body = raw[start:]
+        self.body = _without(raw[start:], _COUNTS)
         self.headers = self.lasting = [(EXTRA_HEADER, json.dumps({_BODY: _WHOLE}))]
 
 
@@ -248,8 +253,9 @@ class Outgoing:
         except _UNREADABLE as error:
             raise ValueError(str(error) or type(error).__name__) from error
         if extra == {_BODY: _WHOLE}:
+            identity = duplicate_id(self._ids[row], body, pairs)
+            body = _without(body, _DESTINATION)
             if self._duplicate_ids:
-                identity = duplicate_id(self._ids[row], body, pairs)
                 with suppress(ValueError):  # bytes that are no message are sent as they came
                     body = sections.with_property(body, DUPLICATE_ID, identity)
             return _DURABLE + body
@@ -317,14 +323,29 @@ def _owned(value: Any) -> Any:
 
 
 def _read_annotations(annotations: Mapping[Any, Any], extra: dict[str, Any]) -> None:
-    """Keeps the annotations of a message, but of x-opt- ones, which brokers add, only JMS's."""
+    """Keeps a message's annotations, but for counts; of x-opt- ones, of brokers, only JMS's."""
     kept = {
         str(name): typed.simple(value)
         for name, value in annotations.items()
-        if not str(name).startswith("x-opt-") or str(name).startswith("x-opt-jms-")
+        if str(name).startswith("x-opt-jms-") or not str(name).startswith("x-opt-")
+        if str(name) not in _COUNTS
     }
     if kept:
         extra[_ANNOTATIONS] = kept
+
+
+def _without(raw: bytes, names: Container[str]) -> bytes:
+    """An encoded message without these annotations; itself where they cannot be read."""
+    with suppress(*_UNREADABLE):
+        for section in sections.split(raw):
+            if section.code == sections.MESSAGE_ANNOTATIONS:
+                found = _value(raw, section)
+                kept = {name: value for name, value in found.items() if str(name) not in names}
+                data = proton.Data()
+                data.put_object(kept)
+                made = raw[section.start : section.value] + data.encode() if kept else b""
+                return raw[: section.start] + made + raw[section.end :]
+    return raw
 
 
 def _body(value: object, code: int) -> tuple[bytes, str]:
@@ -444,10 +465,13 @@ def _set_extra(message: proton.Message, extra: Mapping[str, Any]) -> None:
         message.ttl = int(extra[_EXPIRATION]) / 1000
     if _EXPIRY in extra:
         message.expiry_time = typed.restore(extra[_EXPIRY]) / 1000
-    if _ANNOTATIONS in extra:
-        message.annotations = {
-            proton.symbol(name): typed.restore(value) for name, value in extra[_ANNOTATIONS].items()
-        }
+    annotations = {
+        proton.symbol(name): typed.restore(value)
+        for name, value in extra.get(_ANNOTATIONS, {}).items()
+        if name not in _DESTINATION
+    }
+    if annotations:
+        message.annotations = annotations
 
 
 def _set_body(message: proton.Message, body: bytes, kind: object) -> None:

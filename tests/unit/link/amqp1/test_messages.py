@@ -43,6 +43,9 @@ FULL = {
 }
 
 
+COUNTS = ("x-delivery-count", "x-acquired-count")
+
+
 def message(body=b"x", *, inferred=True, **properties):
     made = proton.Message(body=body, inferred=inferred, durable=True)
     for name, value in properties.items():
@@ -84,11 +87,15 @@ def test_ids_and_bodies(made, body, inferred):
         assert Incoming(raw).body == b"text"
 
 
+FOOTER = b"\x00\x53\x78\xc1\x01\x00"
+
+
 def test_what_a_delivery_changes_is_not_kept():
     """L3: delivery count, the rest of the ttl, annotations on the way, and the order of properties
     do not count.
     """
-    lock, received = {proton.symbol("x-opt-lock"): "a"}, {proton.symbol("x-opt-received"): 5}
+    lock = {proton.symbol("x-opt-lock"): "a"}
+    received = dict.fromkeys(map(proton.symbol, ("x-opt-received", *COUNTS)), 5)
     kept = {"id": "1", "priority": 7}
     first = message(properties={"a": "1", "b": proton.int32(2)}, ttl=60, **kept)
     added = {"delivery_count": 3, "ttl": 59.5, "instructions": lock, "annotations": received}
@@ -98,10 +105,21 @@ def test_what_a_delivery_changes_is_not_kept():
     assert (Incoming(first).delivery_count, Incoming(again).delivery_count) == (0, 3)
 
 
+@pytest.mark.parametrize("others", [{}, {proton.symbol("x-opt-exchange"): "e"}])
+def test_what_a_delivery_changes_of_a_message_kept_whole(others):
+    """L3: RabbitMQ's counts of deliveries are not kept, nor a section that has nothing else."""
+    first, again = (
+        Incoming(message(id="1", annotations={**counts, **others}) + FOOTER)
+        for counts in ({}, {proton.symbol(COUNTS[0]): 1, proton.symbol(COUNTS[1]): 2})
+    )
+    assert first.body == again.body
+    assert first.headers == again.headers
+
+
 @pytest.mark.parametrize(
     "raw",
     [
-        message(id="1") + b"\x00\x53\x78\xc1\x01\x00",
+        message(id="1") + FOOTER,
         message(proton.Described(proton.symbol("a"), 1), inferred=False, id="1"),
         message(id="1", properties={"a": proton.Described(proton.ulong(5), "b")}),
     ],
@@ -174,6 +192,18 @@ def test_an_applications_own_header(text):
     """An application's own header of the extra header's name stays a header."""
     back = sent([("a", "b"), (EXTRA_HEADER, text)])
     assert back.properties == {"a": "b", EXTRA_HEADER: text}
+
+
+@pytest.mark.parametrize("footer", [b"", FOOTER], ids=["plain", "whole"])
+def test_the_kind_of_its_destination(footer):
+    """L22: what says of which kind its destination was is not sent: Artemis drops a message of a
+    topic at a queue.
+    """
+    dest = {proton.symbol("x-opt-jms-dest"): proton.byte(1)}
+    for others in ({}, {proton.symbol("x-opt-jms-msg-type"): proton.byte(3)}):
+        raw, without = (message(id="1", annotations={**each, **others}) for each in (dest, {}))
+        assert there_and_back(raw + footer) == there_and_back(without + footer)
+        assert b"x-opt-jms-dest" not in there_and_back(raw + footer)[0]
 
 
 def test_what_came_by_amqp_0_9_1():

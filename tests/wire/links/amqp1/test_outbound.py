@@ -38,6 +38,17 @@ def test_one_id_for_two_messages(artemis, edge, outbound):
     assert [bytes(each.body) for each in artemis.browse()] == [b"one", b"two"]
 
 
+def test_a_message_of_a_topic(artemis, edge, outbound):
+    """L22: what was sent to a topic, and says so, is stored by a queue that it goes out to."""
+    noted = {"amqp-properties": '{"annotations": {"x-opt-jms-dest": {"!byte": 1}}}'}
+    with Publisher(edge.endpoint, routing_key="q") as publisher:
+        publisher.publish("one", message_id="5", headers=noted)
+    link = outbound(artemis)
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
+    assert artemis.ids == [5]
+
+
 def test_what_is_refused_waits(artemis_queues, edge, outbound):
     """L22: messages that a full address rejects wait at the edge, and go when there is room."""
     small = artemis_queues(SMALL)
