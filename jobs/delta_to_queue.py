@@ -29,7 +29,7 @@ from kit import (
     say,
     workspace,
 )
-from kit.session import has_table, spark_session
+from kit.session import has_table, history, spark_session
 
 
 def main() -> int:
@@ -219,9 +219,8 @@ def stream(spark: SparkSession, args: argparse.Namespace) -> int:
 
 def write(spark: SparkSession, args: argparse.Namespace) -> int:
     """Publishes the current version of the table; returns its number of rows."""
-    version = spark.sql(f"DESCRIBE HISTORY delta.`{args.table}` LIMIT 1").first()
-    assert version is not None
-    rows = spark.read.format("delta").option("versionAsOf", version.version).load(args.table)
+    ((version,),) = history(spark, args.table).agg(F.max("version")).collect()
+    rows = spark.read.format("delta").option("versionAsOf", version).load(args.table)
     messages(rows, args).write.format("ackq").options(**sink_options(args)).mode("append").save()
     return rows.count()
 

@@ -26,6 +26,7 @@ QUEUE: Final = "load"
 # Interval and maximum size of batches.
 EVERY_S: Final = 0.05
 MOST_ROWS: Final = 10_000
+MOST_BYTES: Final = 16 << 20
 
 
 def main() -> int:
@@ -96,9 +97,9 @@ def publish(broker: Broker, queue: str, args: argparse.Namespace) -> publishing.
 def batches(rate: int, seconds: int, size: int) -> Iterator[pa.RecordBatch]:
     """Yields batches, each when its rows are due: `rate` times `seconds` rows in all."""
     run, started, made = secrets.token_hex(4), time.monotonic(), 0
-    total = rate * seconds
+    total, most = rate * seconds, max(1, min(MOST_ROWS, MOST_BYTES // size))
     while made < total:
-        due = min(total, int((time.monotonic() - started + EVERY_S) * rate), made + MOST_ROWS)
+        due = min(total, int((time.monotonic() - started + EVERY_S) * rate), made + most)
         if due > made:
             yield messages(run, made, due, size)
             made = due

@@ -326,6 +326,13 @@ def test_wrong_usage_names_the_option(
     assert named in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_batches_of_large_bodies_are_small(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(load_generator, "EVERY_S", 10.0)  # all are due at once
+    assert next(load_generator.batches(500, 1, 4 << 20)).num_rows == 4
+    assert next(load_generator.batches(500, 1, 32 << 20)).num_rows == 1
+    assert next(load_generator.batches(500, 1, 100)).num_rows == 500
+
+
 @pytest.mark.parametrize("says_start", [True, False])
 def test_a_repair_before_4_2_bounds_no_batch(
     monkeypatch: pytest.MonkeyPatch,

@@ -14,7 +14,8 @@ from ackq.errors import AckqError, FencedError
 
 # A network delays an opening by minutes at most, and a client opens at most every 0.1 s.
 _REMEMBERED: Final = 10_000
-_SHOWN: Final = 100
+# Of openings without an answer: an outage of an hour.
+_SHOWN: Final = 1_000
 _RANDOM_BYTES: Final = 8
 
 
@@ -23,10 +24,21 @@ class Attempts:
 
     def __init__(self) -> None:
         self._made = deque[str](maxlen=_REMEMBERED)
+        self._answered: str | None = None
 
     def before(self) -> list[bytes]:
-        """The names of the last openings, which show an opening to be of the same client (P10)."""
-        return [bytes.fromhex(name) for name in list(self._made)[-_SHOWN:]]
+        """The names of the last openings, which show an opening to be of the same client (P10).
+
+        The one that the broker answered last is among them, however many found no broker since.
+        """
+        names = list(self._made)[-_SHOWN:]
+        if self._answered is not None and self._answered not in names:
+            names.insert(0, self._answered)
+        return [bytes.fromhex(name) for name in names]
+
+    def answered(self) -> None:
+        """Notes that the broker answered the newest opening."""
+        self._answered = self._made[-1]
 
     def new(self) -> bytes:
         """Makes and remembers the name of another opening.

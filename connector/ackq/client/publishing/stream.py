@@ -228,6 +228,7 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
             handler(answer)
 
     def _on_opened(self, answer: Answer) -> None:
+        self._attempts.answered()
         # Whether a publisher of an older history may go on is decided by the broker, in its answer
         # to the open (Q8): an operator may have accepted the new one.
         opened = answer.header.opened

@@ -92,7 +92,9 @@ class TransactionStream(PublishStream[TransactionState]):
         """Drops the transaction without waiting; an empty one is a success."""
         self.refuse_fork()
         with self.lock:
-            self._refuse_pending()
+            transaction = self._state.transaction
+            if transaction.pending or isinstance(transaction.outcome, Committed):
+                raise self._committing()
             self._state.roll_back()
             self._conditions.notify_all()
 
@@ -110,7 +112,8 @@ class TransactionStream(PublishStream[TransactionState]):
             dropped = 0
             if not self._state.transaction.pending:
                 lost = self._state.transaction.lost is not None
-                dropped = 0 if lost else self.pending
+                committed = isinstance(self._state.transaction.outcome, Committed)
+                dropped = 0 if lost or committed else self.pending
                 self._state.roll_back()
             self._state.finishing = True
             self._conditions.notify_all()
@@ -118,19 +121,19 @@ class TransactionStream(PublishStream[TransactionState]):
         return dropped
 
     def _check_open(self) -> None:
-        self._refuse_pending()
+        if self._state.transaction.committing:
+            raise self._committing()
         lost = self._state.transaction.lost
         if lost is not None:
             raise copy(lost)
         super()._check_open()
 
-    def _refuse_pending(self) -> None:
-        if self._state.transaction.pending:
-            raise PreconditionFailedError(
-                "A commit is under way, and its outcome is not known yet; call commit() again to "
-                "wait for it.",
-                transaction=self._state.transaction.transaction_id.hex(),
-            )
+    def _committing(self) -> PreconditionFailedError:
+        return PreconditionFailedError(
+            "The commit was requested, and its outcome is not handed over yet; call commit() again "
+            "to wait for it.",
+            transaction=self._state.transaction.transaction_id.hex(),
+        )
 
     def _result(self, transaction: OpenTransaction) -> Committed:
         """The outcome of a commit; raises it if it is an error."""

@@ -24,3 +24,13 @@ def test_an_opening_of_its_own(monkeypatch):
     assert all(mine.fenced(fence(each.hex())) for each in made)
     for error in (fence(other.new().hex()), fence(""), FencedError("old"), ClosedError("x")):
         assert not mine.fenced(error)
+
+
+def test_the_opening_answered_last_is_shown_after_an_outage():
+    """P10: the broker knows the publisher by it, however many openings found no broker since."""
+    mine = Attempts()
+    made = [mine.new() for _ in range(3)]
+    mine.answered()
+    assert mine.before() == made
+    unheard = [mine.new() for _ in range(2_000)]
+    assert mine.before() == [made[-1], *unheard[-1_000:]]

@@ -137,6 +137,18 @@ def test_told_frames_let_go_of_their_futures(fail):
     assert receipt._futures == []
 
 
+@pytest.mark.parametrize("ack_timeout_s", [2.0, float("inf")])
+def test_answered_frames_are_not_kept(ack_timeout_s):
+    """I6: a publisher that pauses between its messages keeps the records of a few frames."""
+    state = make_state(ack_timeout_s=ack_timeout_s)
+    for number in range(1, 1_001):
+        add(state, now=3.0 * number)
+        sent(state.next_action(3.0 * number))
+        state.on_confirm(number, number, multiple=False)
+        assert state.next_action(3.0 * number + 1.0) == Wait(None)
+    assert len(state.unconfirmed._flights._flights) < 200
+
+
 def test_frame_answered_on_its_way_out_is_not_sent():
     """P10: the sender encodes without the lock, and an answer may free the rows meanwhile."""
     state = make_state()

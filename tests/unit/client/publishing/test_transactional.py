@@ -178,18 +178,34 @@ def test_a_return_that_nobody_hears_of_fails_a_commit_that_is_done(broker, cut):
 
 
 def test_a_late_commit_can_be_waited_for_again(broker):
-    """P13: while a commit is in flight, publish and rollback are refused."""
+    """P13: publish and rollback are refused until commit() has handed over the outcome."""
     release = threading.Event()
     broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
     with publisher(broker) as out:
         out.publish("a")
         with pytest.raises(errors.OutcomeUnknownError, match=r"0\.05 s; it is under way"):
             out.commit(0.05)
-        for refused in (lambda: out.publish("b"), out.rollback):
-            with pytest.raises(errors.PreconditionFailedError, match="call commit"):
-                refused()
-        release.set()
+        for arrived in (False, True):
+            if arrived:
+                release.set()
+                eventually("the outcome", lambda: out._stream._state.transaction.outcome)
+            for refused in (lambda: out.publish("b"), out.rollback):
+                with pytest.raises(errors.PreconditionFailedError, match="call commit"):
+                    refused()
         assert out.commit(SOON_S).messages == 1
+
+
+def test_closing_after_a_late_commit_does_not_warn(broker, recwarn):
+    """P13: its messages are committed, whether or not its outcome was taken."""
+    release = threading.Event()
+    broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
+    with publisher(broker) as out:
+        out.publish("a")
+        with pytest.raises(errors.OutcomeUnknownError):
+            out.commit(0.05)
+        release.set()
+        eventually("the outcome", lambda: out._stream._state.transaction.outcome)
+    assert [str(each.message) for each in recwarn] == []
 
 
 def test_closing_rolls_back_and_warns(broker):
