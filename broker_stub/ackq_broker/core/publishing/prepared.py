@@ -12,6 +12,7 @@ from ackq.errors import BatchChangedError, BatchOrderError
 from ackq_broker.core import commands, records
 from ackq_broker.core.commands import BatchKey, CommittedBatch, Decision
 from ackq_broker.core.publishing import repetition, writers
+from ackq_broker.core.queues.bounds import NO_ROOM, Room
 from ackq_broker.core.state.state import Stage, State, Writer
 
 # Batch and edges of a writer that has prepared nothing.
@@ -29,6 +30,25 @@ def _edges(writer: Writer | None, batch_id: int) -> str:
         return ""
     known, edges = writer.preparing
     return edges if known == batch_id else ""
+
+
+def reserved(state: State, batch: BatchKey, queue_id: int) -> Room:
+    """The room of a queue that the prepared stages of a batch hold.
+
+    Of a batch that is written again, its prepared rows or the new ones become visible, never both.
+    """
+    if not edges_of(state, batch):
+        return NO_ROOM
+    stages = (state.stages[stage_id] for stage_id in state.stages_of.get(batch.writer, ()))
+    parts = [
+        part
+        for stage in stages
+        if stage.prepared and stage.batch == batch
+        for block in stage.blocks
+        for part in block.parts
+        if part.queue_id == queue_id
+    ]
+    return Room(sum(part.count for part in parts), sum(part.payload_bytes for part in parts))
 
 
 def check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:

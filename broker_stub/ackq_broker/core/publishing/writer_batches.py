@@ -35,7 +35,7 @@ from ackq_broker.core.commands import (
 from ackq_broker.core.fields import RoutedRows
 from ackq_broker.core.publishing import prepared, repetition, writers
 from ackq_broker.core.queues import enqueue
-from ackq_broker.core.queues.bounds import BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.bounds import NO_ROOM, BlockSize, bounded, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
@@ -137,8 +137,10 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
         )
     size = BlockSize(command.rows, command.payload_bytes, command.sizes)
     for queue_id, rows in rows_of.items():
-        if overflowing(state.queues[queue_id], rows, size):
-            raise queue_full(state.queues[queue_id], rows, size)
+        queue = state.queues[queue_id]
+        freed = prepared.reserved(state, stage.batch, queue_id) if bounded(queue) else NO_ROOM
+        if overflowing(queue, rows, size, freed=freed):
+            raise queue_full(queue, rows, size, freed=freed)
     parts = tuple(enqueue.make_parts(rows_of, size, command.expiries).values())
     block_id = state.next_block_id if parts else 0
     record = records.BlockStaged(
@@ -455,11 +457,17 @@ def _named_stages(state: State, command: commands.CommitBatch) -> list[Stage]:
         else:
             found[stage.stage_id] = stage
             continue
-        if stage is None and command.finish and command.keep_changed:
+        lost = stage is None and command.finish
+        if lost and command.keep_changed:
             continue
+        batch = f"Batch {command.batch_id} of writer '{command.writer}'"
         raise StageMismatchError(
-            f"Batch {command.batch_id} of writer '{command.writer}' was not committed, and nothing "
-            f"of it is visible: its stage {reference.stage_id.hex()} {why}. Run the batch again.",
+            f"{batch} is committed at its home, and its stage {reference.stage_id.hex()} was "
+            "dropped here, or lost with the broker's data: its rows do not become visible here. To "
+            "go on without them, set changedBatch=keep for one run."
+            if lost
+            else f"{batch} was not committed, and nothing of it is visible: its stage "
+            f"{reference.stage_id.hex()} {why}. Run the batch again.",
             writer=command.writer,
             batch=command.batch_id,
             stage=reference.stage_id.hex(),

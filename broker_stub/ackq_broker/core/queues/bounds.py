@@ -59,6 +59,9 @@ class Room(NamedTuple):
     payload_bytes: int
 
 
+NO_ROOM: Final = Room(0, 0)
+
+
 class _Given(NamedTuple):
     """Numbers of ready and of new messages that reach consumers at once."""
 
@@ -66,7 +69,9 @@ class _Given(NamedTuple):
     coming: int
 
 
-def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) -> BitMap:
+def overflowing(
+    queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0, freed: Room = NO_ROOM
+) -> BitMap:
     """The rows that do not fit a reject-publish queue, counted one after the other.
 
     A row that goes to several queues counts in each queue that it fits, even if another refuses it:
@@ -77,16 +82,17 @@ def overflowing(queue: Queue, rows: BitMap, size: BlockSize, demand: int = 0) ->
         rows: The rows to enqueue.
         size: Size of their block.
         demand: Number of messages that consumers without acks take at once.
+        freed: Room of staged rows that never become visible together with these.
     """
     if not bounded(queue):
         return BitMap()
-    left = room(queue)
+    left = room(queue, freed=freed)
     if len(rows) <= left.messages and (
         size.payload_bytes <= left.payload_bytes or size.of(rows) <= left.payload_bytes
     ):
         return BitMap()
     given = _given(queue.ready, demand, len(rows))
-    left = room(queue, bitmaps.lowest(queue.ready, given.ready))
+    left = room(queue, bitmaps.lowest(queue.ready, given.ready), freed)
     fitting = _fitting(size.each_of(rows)[given.coming :], left) + given.coming
     gone = np.ones(len(rows), np.bool_)
     gone[: given.coming] = gone[fitting] = False
@@ -108,6 +114,7 @@ def queue_full(
     refused: BitMap | None = None,
     *,
     leading: int | None = None,
+    freed: Room = NO_ROOM,
 ) -> QueueFullError:
     """The error for rows that a queue refuses in part or whole; its figures exclude these rows.
 
@@ -125,7 +132,9 @@ def queue_full(
         else "",
     ]
     came = f"{plural(len(rows), 'message')} with {plural(size.of(rows), 'byte')}"
-    fitting = len(rows) - len(overflowing(queue, rows, size) if refused is None else refused)
+    if refused is None:
+        refused = overflowing(queue, rows, size, freed=freed)
+    fitting = len(rows) - len(refused)
     return QueueFullError(
         f"The queue '{queue.name}' {f'has room for {fitting} only' if fitting else 'is full'}: it "
         f"holds {' and '.join(b for b in bounds if b)}, staged ones included, and {came} came "
@@ -176,19 +185,19 @@ def head_drops(queue: Queue, coming: Int64s, ready: BitMap64 | None = None) -> D
     return Drop(queue.queue_id, dropped, sum(given)) if dropped else None
 
 
-def room(queue: Queue, given: BitMap64 | None = None) -> Room:
+def room(queue: Queue, given: BitMap64 | None = None, freed: Room = NO_ROOM) -> Room:
     """Free room of a reject-publish queue; any other queue takes everything.
 
-    Its messages in `given`, which reach consumers at once, do not count.
+    Its messages in `given`, which reach consumers at once, do not count, nor does what is `freed`.
     """
     properties = queue.properties
     messages = payload_bytes = _UNBOUNDED
     if properties.overflow == "reject-publish" and properties.max_length:
         messages = properties.max_length - queue.messages - queue.staged
-        messages += len(given or ())
+        messages += len(given or ()) + freed.messages
     if properties.overflow == "reject-publish" and properties.max_bytes:
         payload_bytes = properties.max_bytes - queue.payload_bytes - queue.staged_bytes
-        payload_bytes += queue.placements.size(given) if given else 0
+        payload_bytes += (queue.placements.size(given) if given else 0) + freed.payload_bytes
     return Room(max(messages, 0), max(payload_bytes, 0))
 
 

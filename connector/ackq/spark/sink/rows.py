@@ -106,7 +106,7 @@ class RowMapping:
 
         Raises:
             SchemaError: A column is missing, unknown, or of the wrong type, or `shardBy` names none
-                that has text.
+                that has text and is sent.
             InvalidArgumentError: As `routing`.
         """
         check_write(schema)
@@ -121,10 +121,18 @@ class RowMapping:
                 " name one of the rows' columns, such as message_id or routing_key.",
                 column=shard_by,
             )
+        routed = routing(options, have)
+        if shard_by == "routing_key" and routed.key_column != "routing_key":
+            raise SchemaError(
+                "Option 'shardBy' is 'routing_key', but the rows' routing keys are not sent: the"
+                " option 'queue' or 'routingKey', or a column 'queue', sets another one. Name"
+                " another column, such as message_id.",
+                column=shard_by,
+            )
         skipped = {"routing_key"} | ({"persistent"} if options.persistent is not None else set())
         return cls(
             names=tuple(n for n in columns.PUBLISHABLE if n in have and n not in skipped),
-            routing=routing(options, have),
+            routing=routed,
             persistent=options.persistent,
         )
 

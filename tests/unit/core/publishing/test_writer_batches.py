@@ -177,6 +177,23 @@ def test_prepared_stages_wait_for_their_batch(harness):
     assert harness.commit("w", 1, kept, run_id="new", finish=True, edges=EDGES).repeated
 
 
+def test_a_prepared_batch_needs_its_room_once(harness):
+    """K3, K14: its prepared rows or those of its next run become visible, never both."""
+    harness.declare("small", max_length=3)
+    kept = harness.stage("w", 1, ["small"] * 2, name="kept")
+    harness.commit("w", 1, kept, prepare=True, edges=EDGES)
+    harness.do(c.OpenStage(ID, "v", 1, "run"))
+    refused(errors.QueueFullError, "room for 1 only", harness.do, block(*["small"] * 2))
+    new = {"run_id": "new", "name": "new"}
+    harness.stage("w", 1, ["small"] * 2, **new)
+    more = ("w", 1, ["small"] * 2)
+    told = "room for 1 only"
+    refused(errors.QueueFullError, told, harness.stage, *more, run_id="new", name="more")
+    harness.restart()
+    assert harness.commit("w", 1, kept, run_id="new", finish=True, edges=EDGES).rows == 2
+    assert (harness.browse("small"), harness.info("small").staged) == (["kept0", "kept1"], 0)
+
+
 def test_a_batch_prepared_for_other_edges_is_not_committed(harness):
     """K14: one of those edges may have committed it, so a commit for others is refused."""
     prepared(harness)
@@ -214,7 +231,8 @@ def test_a_dropped_stage_is_passed_over_by_keep(harness):
     kept = prepared(harness)
     harness.do(c.DropBatch(c.BatchKey("w", 1), force=True))
     finish = {"finish": True, "edges": EDGES}
-    refused(errors.StageMismatchError, "does not exist", harness.commit, "w", 1, kept, **finish)
+    told = "is committed at its home, and its stage .* changedBatch=keep"
+    refused(errors.StageMismatchError, told, harness.commit, "w", 1, kept, **finish)
     done = harness.commit("w", 1, kept, keep_changed=True, **finish)
     assert done == c.CommittedBatch(1, False, edges=EDGES)
     assert harness.browse("q") == []

@@ -64,3 +64,17 @@ def test_shard_by_names_a_column_with_text(name):
     options = SinkOptions((Broker("a:1"), Broker("b:1")), shard_by=name)
     with pytest.raises(SchemaError, match=f"'shardBy' is '{name}'"):
         RowMapping.plan(options, StructType(fields))
+
+
+@pytest.mark.parametrize("by", ["option", "column"])
+def test_shard_by_a_routing_key_that_is_not_sent(by):
+    """K14: the rows' routing keys decide on nothing where a queue's name takes their place."""
+    names = ("routing_key", *(["queue"] if by == "column" else []))
+    fields = [StructField("body", BinaryType()), *(StructField(n, StringType()) for n in names)]
+    brokers = (Broker("a:1"), Broker("b:1"))
+    queue = SinkOptions(brokers, shard_by="routing_key", queue="q" if by == "option" else None)
+    with pytest.raises(SchemaError, match="the rows' routing keys are not sent"):
+        RowMapping.plan(queue, StructType(fields))
+    exchange = SinkOptions(brokers, shard_by="routing_key", exchange="x")
+    if by == "option":
+        assert RowMapping.plan(exchange, StructType(fields)).routing.key_column == "routing_key"
