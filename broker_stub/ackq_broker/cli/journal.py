@@ -63,7 +63,8 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
     Unreadable messages are dropped from their queues. Older publishers, sessions, writers and links
     are refused until the history is accepted.
     """
-    done = repair_journal(directory, keep_damaged=keep_damaged)
+    size = recovery.segment_size(directory)  # repair forgets it
+    done = repair_journal(directory, keep_damaged=keep_damaged, segment_bytes=size)
     if not (done.changed or done.lost_blocks):
         click.echo("The journal is sound; nothing was changed.")
         return
@@ -76,12 +77,12 @@ def repair(*, directory: Path, keep_damaged: bool) -> None:
         )
     if done.kept_in is not None:
         click.echo(f"the original files are in {done.kept_in}")
-    run(_drop_lost(directory))
+    run(_drop_lost(directory, size))
 
 
-async def _drop_lost(directory: Path) -> None:
+async def _drop_lost(directory: Path, segment_bytes: int) -> None:
     """Opens a repaired journal, which drops the unreadable messages, and prints their number."""
-    async with recovery.offline(directory) as recovered:
+    async with recovery.offline(directory, segment_bytes) as recovered:
         for queue, messages in recovered.lost:
             click.echo(f"dropped: {plural(messages, 'message')} of queue '{queue}'")
         if recovered.lost_stages:

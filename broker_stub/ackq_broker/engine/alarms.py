@@ -67,7 +67,7 @@ class Alarms:
         self.on_resume: list[Callable[[], object]] = []
         # Ordered by registration, so that a simulated run can be replayed.
         self._listeners: dict[Listener, None] = {}
-        self._alarmed = False
+        self._passed = AlarmKind.NONE
 
     @property
     def kind(self) -> AlarmKind:
@@ -144,9 +144,9 @@ class Alarms:
             listener.stop()
 
     def _pass_on(self) -> None:
-        alarm = self.reason
-        if bool(alarm) != self._alarmed:
-            self._alarmed = bool(alarm)
+        alarm, passed = self.reason, self._passed
+        self._passed = self.kind
+        if (passed == AlarmKind.NONE) != (self._passed == AlarmKind.NONE):
             _log.warning(
                 "%s",
                 alarm or "publishers are no longer blocked",
@@ -156,6 +156,7 @@ class Alarms:
                     memory=bool(self._in_flight.reason),
                 ),
             )
+        if passed != self._passed:
             for listener in tuple(self._listeners):
                 listener.alarm(alarm)
 

@@ -5,6 +5,7 @@ Invariant: a client chooses a name in that directory and nothing else.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import time
@@ -17,6 +18,13 @@ from ackq_broker.journal import Backup
 
 _log = logging.getLogger(__name__)
 
+_PERMISSION: Final = " Give the broker's user the permission to write there."
+_REMEDIES: Final = {
+    errno.ENOSPC: " Free disk space.",
+    errno.EDQUOT: " Free disk space.",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -58,15 +66,14 @@ class Backups:
         self._busy = True
         try:
             made = await self._engine.snapshots.back_up(self._directory.absolute() / name)
-        except OSError as error:
-            raise DiskFullError(
-                f"There is no backup: {self._directory / name}: {error.strerror or error}. Free "
-                "disk space, or give the broker's user the permission to write there.",
-                directory=self._directory / name,
-            ) from error
-        except AckqError as error:
+        except (OSError, AckqError) as error:
             _log.error("the backup failed: %s", error)
-            raise
+            if isinstance(error, AckqError):
+                raise
+            place = self._directory / name
+            told = f"There is no backup: {place}: {error.strerror or error}."
+            remedy = _REMEDIES.get(error.errno or 0, "")
+            raise DiskFullError(told + remedy, directory=place) from error
         finally:
             self._busy = False
         _log.info(

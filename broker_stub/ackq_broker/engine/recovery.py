@@ -190,23 +190,31 @@ async def wait_synced(recovered: Recovered) -> None:
 
 
 @asynccontextmanager
-async def offline(directory: Path) -> AsyncIterator[Recovered]:
+async def offline(directory: Path, segment_bytes: int | None = None) -> AsyncIterator[Recovered]:
     """The engine of a journal that no broker serves, for work that needs its state.
+
+    Args:
+        directory: Its data directory.
+        segment_bytes: Size of a segment file; None: as `segment_size`.
 
     Raises:
         NotFoundError: The directory does not exist, or has no journal.
         InUseError, UnsupportedError, DamagedError: As `recover`.
     """
     require_journal(directory)
-    # As large as the journal's last segment: the reason why that one is small still holds.
-    known = read_log_end(directory)
-    segment_bytes = known.file_bytes if known else limits.SEGMENT_BYTES
-    recovered = recover(directory, sync=True, failpoint=unarmed, segment_bytes=segment_bytes)
+    size = segment_bytes or segment_size(directory)
+    recovered = recover(directory, sync=True, failpoint=unarmed, segment_bytes=size)
     try:
         await wait_synced(recovered)
         yield recovered
     finally:
         await recovered.engine.close()
+
+
+def segment_size(directory: Path) -> int:
+    """The size of a journal's last segment in bytes: the reason why it is small still holds."""
+    known = read_log_end(directory)
+    return known.file_bytes if known else limits.SEGMENT_BYTES
 
 
 def _die(error: BaseException) -> NoReturn:

@@ -61,7 +61,7 @@ class Journal:
         self.segment_bytes = segment_bytes
         self._data = data
         self._disk = disk
-        self._recovery = opened.recovery
+        self._replayed = opened.recovery.records
         self._blocks = opened.blocks
         self._group_commit = GroupCommit(
             opened.log,
@@ -141,8 +141,8 @@ class Journal:
                 data.close()
             if error.errno == errno.ENOSPC:
                 raise DiskFullError(
-                    f"the disk of {directory} has no room for the {segment_bytes} bytes that "
-                    "opening the journal needs: free some space, nothing is lost",
+                    f"the disk of {directory} has no room for the {segment_bytes} bytes or "
+                    "more that opening the journal needs: free some space, nothing is lost",
                     directory=directory,
                 ) from error
             raise
@@ -169,7 +169,7 @@ class Journal:
 
     def start(self) -> None:
         """Starts the writing thread; every record of the recovery must have been applied."""
-        assert next(self._recovery.records, None) is None, "start before all records were applied"
+        assert next(self._replayed, None) is None, "start before all records were applied"
         self._last_block_id = self._blocks.last_id
         self._started = True
         self._group_commit.start()

@@ -25,6 +25,7 @@ from ackq_broker.journal.files.disk import Disk
 from ackq_broker.journal.files.format import (
     CORE,
     END_ROOM_BYTES,
+    LOST,
     FormatError,
     Position,
     SegmentHeader,
@@ -246,12 +247,12 @@ def _recover_last(
             if not broken.torn_bytes:
                 raise damaged_error(directory, broken.flaw) from broken
             cut_bytes = broken.torn_bytes
-        # FORMAT still has the size of the previous start, which may have been larger.
-        size = max(
-            segment_bytes,
-            data.log_end.file_bytes if data.log_end else 0,
-            position.offset + END_ROOM_BYTES,
-        )
+        # FORMAT still has the size of the previous start, which may have been larger: without a
+        # clean end a smaller file would be taken for a shortened one.
+        known = data.log_end
+        ended = known is None or (known.closed and known.group == position.group)
+        least = 0 if ended or known is None else known.file_bytes
+        size = max(segment_bytes, least, position.offset + END_ROOM_BYTES)
         fd = _rewrite(directory, disk, file, position.offset, size)
     return _LastSegment(header, fd, position, closed, cut_bytes)
 
@@ -273,6 +274,7 @@ def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, size: int
         disk.sync_directory(directory)
     except BaseException:
         os.close(fd)
+        disk.unlink(unfinished(file.path))  # it may have got the rest of the disk
         raise
     return fd
 
@@ -296,7 +298,8 @@ def _records(group: ScannedGroup, sequence: int, blocks: Blocks) -> Iterator[tup
     for record in group.records:
         header = record.header
         core = header.kind == CORE
-        if record.block_id is not None:
+        # A relocated block whose copy is damaged is read at its old place.
+        if record.block_id is not None and (core or not header.flags & LOST):
             location = Location(
                 group.end.segment, record.bulk_offset, header.bulk_length, header.bulk_crc
             )

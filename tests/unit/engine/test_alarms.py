@@ -8,24 +8,28 @@ from tests.fakes.journal import HeldEngine
 def test_the_kind_is_that_of_the_reason(caplog):
     """P14, O6, M3: draining precedes disk, and disk memory; the log has the first and the end."""
     engine = HeldEngine()
-    alarms = engine.alarms
+    alarms, told = engine.alarms, []
+    listening = alarms.listening("publish", lambda reason: told.append(reason[:15]), int)
     assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
-    engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
-    alarms.poll_memory()
-    alarms.poll_memory()
-    assert (alarms.kind, alarms.reason) == (AlarmKind.MEMORY, engine.in_flight.reason)
-    engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
-    alarms.poll_disk()
-    assert (alarms.kind, alarms.reason) == (AlarmKind.DISK, engine.disk_alarm.reason)
-    alarms.drain(draining=True)
-    assert (alarms.kind, "drained" in alarms.reason) == (AlarmKind.DRAINING, True)
-    alarms.drain(draining=False)
-    engine.journal.unsynced_bytes = 0
-    alarms.poll_memory()
-    assert alarms.kind == AlarmKind.DISK
-    engine.free_bytes = limits.DISK_RESERVE_BYTES
-    alarms.poll_disk()
-    assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
+    with listening:
+        engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
+        alarms.poll_memory()
+        alarms.poll_memory()
+        assert (alarms.kind, alarms.reason) == (AlarmKind.MEMORY, engine.in_flight.reason)
+        engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+        alarms.poll_disk()
+        assert (alarms.kind, alarms.reason) == (AlarmKind.DISK, engine.disk_alarm.reason)
+        alarms.drain(draining=True)
+        assert (alarms.kind, "drained" in alarms.reason) == (AlarmKind.DRAINING, True)
+        alarms.drain(draining=False)
+        engine.journal.unsynced_bytes = 0
+        alarms.poll_memory()
+        assert alarms.kind == AlarmKind.DISK
+        engine.free_bytes = limits.DISK_RESERVE_BYTES
+        alarms.poll_disk()
+        assert (alarms.kind, alarms.reason) == (AlarmKind.NONE, "")
+    disk, memory = "The broker's di", "The broker's me"
+    assert told == [memory, disk, "The broker is b", disk, ""]
     events = [(each.event, each.fields) for each in caplog.records if hasattr(each, "event")]
     assert events == [
         ("blocked", {"disk": False, "memory": True}),

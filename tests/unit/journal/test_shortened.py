@@ -200,6 +200,10 @@ def test_segments_of_another_size(data):
         kill(running)
 
     assert len(recovered(data).records) == 4
+    with opened(data, segment_bytes=65536):
+        assert segment_files(data)[-1].stat().st_size == 65536
+    with opened(data):  # after a clean end no larger file is needed
+        assert segment_files(data)[-1].stat().st_size == 4096
 
 
 def test_a_directory_of_an_older_version_opens_as_before(data):

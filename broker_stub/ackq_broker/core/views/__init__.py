@@ -28,6 +28,7 @@ from ackq_broker.core.views.clients import (
     list_sessions,
     ready_total,
     refused_by_history,
+    session_incarnations,
     session_names,
     unfinished,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "retained_batch",
     "retained_pieces",
     "session_access",
+    "session_incarnations",
     "session_names",
     "sessions_of_run",
     "staged_batch",

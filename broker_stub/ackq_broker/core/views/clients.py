@@ -30,6 +30,17 @@ def list_sessions(state: State, name: str = "") -> list[SessionInfo]:
     return [_session_info(state, session) for session in found]
 
 
+def session_incarnations(state: State) -> list[tuple[str, str, bool]]:
+    """The name and incarnation of each session, and whether it waits with a lease, in no order.
+
+    A session that the session timeout has detached does not wait.
+    """
+    return [
+        (each.name, each.incarnation, each.lease is not None and not each.detached)
+        for each in state.sessions.values()
+    ]
+
+
 def session_names(state: State) -> list[str]:
     """The names of the sessions, in no order."""
     return list(state.sessions)

@@ -80,7 +80,7 @@ class Blocks:
         """Drops blocks. `Freed.found` is also true for blocks that were in memory only."""
         with self._lock:
             freed = self._table.free(block_ids)
-            for index in np.flatnonzero(~freed.found):
+            for index in np.flatnonzero(~freed.found) if self._pending else ():
                 if self._pending.pop(int(block_ids[index]), None) is not None:
                     freed.found[index] = True
             return freed

@@ -39,16 +39,17 @@ def dump(directory: Path) -> Iterator[str]:
     )
     for sequence in sorted(numbers(directory, "snapshot")):
         yield _snapshot_line(directory / snapshot_name(sequence))
-    segments = sorted(numbers(directory, "journal"))
-    for number in segments:
+    number = 0
+    while left := [each for each in sorted(numbers(directory, "journal")) if each > number]:
+        number = left[0]
         path = directory / segment_name(number)
         try:
-            yield from _segment_lines(path, last=number == segments[-1])
+            yield from _segment_lines(path)
         except FileNotFoundError:
             yield f"{path.name} was deleted meanwhile"
     known = read_log_end(directory)
-    for number in range(max(segments, default=0) + 1, known.segment + 1 if known else 0):
-        yield f"{segment_name(number)} damage: the file is missing"
+    for missing in range(number + 1, known.segment + 1 if known else 0):
+        yield f"{segment_name(missing)} damage: the file is missing"
 
 
 def _snapshot_line(path: Path) -> str:
@@ -66,8 +67,11 @@ def _snapshot_line(path: Path) -> str:
     )
 
 
-def _segment_lines(path: Path, *, last: bool) -> Iterator[str]:
+def _segment_lines(path: Path) -> Iterator[str]:
     with SegmentFile(path) as file:
+        # The broker names the next segment before it cuts this one, so this is the last one if, now
+        # that its size is known, there is no other.
+        last = path.name == segment_name(max(numbers(path.parent, "journal"), default=0))
         try:
             header = file.header()
         except FormatError as error:

@@ -80,9 +80,8 @@ def repair(
     data = DataDirectory(directory, disk, create=False)
     try:
         report = inspect(data)
-        lost = {flaw.block_id for flaw in report.flaws if flaw.block_id is not None}
-        lost.update(report.lost_blocks)
-        if report.opens and lost.issubset(data.lost_blocks):
+        lost = report.unsaved_blocks
+        if report.opens and {*lost} <= {*data.lost_blocks}:
             return Repaired(
                 changed=False,
                 history_id="",
@@ -92,7 +91,7 @@ def repair(
                 kept_in=None,
             )
         work = _Repair(data, disk, keep_damaged=keep_damaged, segment_bytes=segment_bytes)
-        data.lost_blocks = tuple(sorted(lost))
+        data.lost_blocks = lost
         # From now on the log may end before the recorded end.
         data.log_end = None
         data.new_history(REPAIRED)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ackq.errors import DamagedError
 from ackq_broker.journal.files.directory import DataDirectory, segment_name, snapshot_name
 from ackq_broker.journal.files.disk import Disk
-from ackq_broker.journal.files.format import LOST, Position
+from ackq_broker.journal.files.format import CORE, LOST, Position
 from ackq_broker.journal.read.blocks import Blocks
 from ackq_broker.journal.read.scan import BrokenLogError, Flaw, read_log
 from ackq_broker.journal.read.snapshot import Snapshot
@@ -28,6 +28,7 @@ class Report(NamedTuple):
         flaws: Damage that prevents the journal from opening, in the order of the log.
         lost_blocks: Damaged blocks that do not prevent opening: a read of one is an error, until a
             repair drops their messages.
+        unsaved_blocks: Blocks of which no copy can be read: a repair drops their messages.
     """
 
     groups: int
@@ -35,6 +36,7 @@ class Report(NamedTuple):
     torn_bytes: int
     flaws: tuple[Flaw, ...]
     lost_blocks: tuple[int, ...]
+    unsaved_blocks: tuple[int, ...]
 
     @property
     def opens(self) -> bool:
@@ -64,7 +66,7 @@ def inspect(data: DataDirectory) -> Report:
         snapshot = newest_snapshot(data)
     except DamagedError as error:
         path = data.path / snapshot_name(data.snapshots()[-1])
-        return Report(0, ORIGIN, 0, (Flaw(path, 0, error.message),), ())
+        return Report(0, ORIGIN, 0, (Flaw(path, 0, error.message),), (), ())
     flaws = []
     if not data.formatted:
         flaws.append(Flaw(data.path / "FORMAT", 0, "the file is missing"))
@@ -76,6 +78,7 @@ def inspect(data: DataDirectory) -> Report:
         if number < begin.segment
     ]
     lost = set(_unreadable(data, snapshot))
+    flawed: set[int] = set()
     groups = torn_bytes = 0
     end = begin
     try:
@@ -83,18 +86,24 @@ def inspect(data: DataDirectory) -> Report:
             flaws += group.flaws
             groups += 1
             end = group.end
-            flawed = {flaw.block_id for flaw in group.flaws}
+            bad = {flaw.block_id for flaw in group.flaws}
             for record in group.records:
-                if record.header.flags & LOST:
-                    lost.add(record.header.block_id)
-                elif record.block_id is not None and record.block_id not in flawed:
+                block_id = record.block_id
+                if block_id is None:
+                    continue
+                marked = bool(record.header.flags & LOST)
+                if not marked and block_id not in bad:
                     # A block that cannot be read at its old place may have been relocated before.
-                    lost.discard(record.block_id)
+                    lost.discard(block_id)
+                    flawed.discard(block_id)
+                elif record.header.kind == CORE:  # of a relocated one the old place is read
+                    (lost if marked else flawed).add(block_id)
     except BrokenLogError as broken:
         torn_bytes = broken.torn_bytes
         if not torn_bytes:
             flaws.append(broken.flaw)
-    return Report(groups, end, torn_bytes, tuple(flaws), tuple(sorted(lost)))
+    unsaved = tuple(sorted(lost | flawed))
+    return Report(groups, end, torn_bytes, tuple(flaws), tuple(sorted(lost)), unsaved)
 
 
 def _unreadable(data: DataDirectory, snapshot: Snapshot | None) -> list[int]:

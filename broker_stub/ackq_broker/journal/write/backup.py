@@ -13,9 +13,11 @@ changed.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,7 +74,8 @@ def back_up(
         going: Returning False ends the backup with ClosedError.
 
     Raises:
-        PreconditionFailedError: `target` exists already.
+        PreconditionFailedError: `target` exists already, or another broker makes a backup in the
+            same directory.
         OSError, ClosedError: The backup failed; its files were deleted.
     """
     if target.exists():
@@ -81,6 +84,42 @@ def back_up(
             directory=target,
         )
     make_directories(target.parent, disk)
+    with _locked(target.parent):
+        return _make(data, capture, state, target, disk, going)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keeps other brokers from making a backup in the directory, where its file system has locks.
+
+    Raises:
+        PreconditionFailedError: Another broker makes one.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PreconditionFailedError(
+                f"Another broker makes a backup in {directory}. Give each broker a --backup-dir of"
+                " its own.",
+                directory=directory,
+            ) from None
+        except OSError:
+            pass  # NFS locks no directory
+        yield
+    finally:
+        os.close(fd)
+
+
+def _make(
+    data: DataDirectory,
+    capture: Capture,
+    state: Iterable[bytes],
+    target: Path,
+    disk: Disk,
+    going: Callable[[], bool],
+) -> Backup:
     making = unfinished(target)
     shutil.rmtree(making, ignore_errors=True)  # left by a process that died
     disk.make_directory(making)

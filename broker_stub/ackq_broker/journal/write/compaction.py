@@ -180,6 +180,10 @@ class Compactor:
         except (OSError, ClosedError) as error:
             done.set_exception(error)
             return
+        except BaseException as error:  # noqa: BLE001 - no later snapshot could begin
+            done.set_exception(error)
+            self._on_failure(error)
+            return
         try:
             snapshots.publish(self._data.path, snapshot, self._disk)
             self._delete(capture)

@@ -145,8 +145,8 @@ class TransientBlocks:
             if bulk is not None:
                 self._place(block_id, bulk)
                 self._full = False
-        except OSError as error:
-            if error.errno in _NO_ROOM:
+        except BaseException as error:  # noqa: BLE001 - nobody awaits the writer
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 if not self._full:
                     _log.error(
                         "transient messages stay in memory until the disk has space: %s", error
@@ -159,7 +159,7 @@ class TransientBlocks:
     def _forget_unwritten(self, block_ids: list[int]) -> None:
         """Subtracts written or freed blocks from the unwritten bytes."""
         with self._lock:
-            for block_id in self._unwritten.keys() & block_ids:
+            for block_id in self._unwritten.keys() & block_ids if self._unwritten else ():
                 self.unwritten_bytes -= self._unwritten.pop(block_id)
 
     def _place(self, block_id: int, bulk: Bulk) -> None:

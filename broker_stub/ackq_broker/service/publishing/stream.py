@@ -255,7 +255,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
     def _alarm(self, reason: str) -> None:
         """Notifies the publisher why it is blocked; an empty reason: it is unblocked."""
         known, self._blocked = self._blocked, reason
-        if bool(reason) == bool(known):
+        if reason == known:
             return
         answer = pb.PublishAnswer(unblocked=pb.PublishUnblocked())
         if reason:

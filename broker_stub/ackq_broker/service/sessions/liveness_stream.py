@@ -138,7 +138,8 @@ class LivenessStreams:
 
     def housekeep(self) -> None:
         """Forgets the holders of sessions that have ended."""
-        present = {session.incarnation for session in views.list_sessions(self._engine.core.state)}
+        sessions = views.session_incarnations(self._engine.core.state)
+        present = {incarnation for _, incarnation, _ in sessions}
         self._liveness.keep(present)
         for incarnation in [each for each in self._timeouts if each not in present]:
             self._forget(incarnation)

@@ -350,12 +350,13 @@ class SessionsService:
 
     def report_absent(self) -> None:
         """Logs the leases that wait for an absent owner (S5)."""
+        state = self._engine.core.state
         absent = [
             session
-            for session in views.list_sessions(self._engine.core.state)
+            for name, incarnation, waits in sorted(views.session_incarnations(state))
+            if waits and not self._liveness.live(incarnation)
+            for session in views.list_sessions(state, name)
             if session.leased
-            and not session.detached
-            and not self._liveness.live(session.incarnation)
         ]
         if absent:
             _log.warning(
@@ -391,8 +392,8 @@ class SessionsService:
 
     def _live(self) -> frozenset[str]:
         """Names of the sessions with a live holder."""
-        listed = views.list_sessions(self._engine.core.state)
-        return frozenset(each.session for each in listed if self.live(each.incarnation))
+        listed = views.session_incarnations(self._engine.core.state)
+        return frozenset(name for name, incarnation, _ in listed if self.live(incarnation))
 
     def _advance(self, request: pb.AdvanceRequest) -> Ticket:
         """Decides one advance, and updates the liveness of its new holder."""

@@ -310,3 +310,18 @@ def test_garbage_is_what_came_after_the_snapshot(data):
         running.journal.free_blocks([1])
         running.append(b"freed it")
         assert running.journal.has_garbage
+
+
+def test_a_snapshot_without_memory_ends_the_process(data):
+    """I2: no later snapshot could begin, and the log would grow until a restart."""
+
+    def state():
+        yield b"half"
+        raise MemoryError
+
+    with opened(data) as running:
+        running.append_blocks(1, 2)
+        written = running.journal.write_snapshot(state(), running.journal.sequence)
+        with pytest.raises(MemoryError):
+            written.result(TIMEOUT_S)
+        assert isinstance(running.wait_failed(), MemoryError)

@@ -102,6 +102,24 @@ def test_a_damaged_block_is_marked_lost(filled):
             running.snapshot()
 
 
+def test_a_damaged_copy_of_a_relocated_block(data):
+    """Q7: its message is saved, as the old place can be read until the next snapshot."""
+    with opened(data) as running:
+        running.append_blocks(1, 11)
+        running.journal.free_blocks(set(range(1, 12)) - {3})
+        running.snapshot()
+    path = segment_files(data)[-1]
+    place = path.read_bytes().find(block_bytes(3))
+    flip(path, place + 10)
+    report = verify(data)
+    assert ([flaw.block_id for flaw in report.flaws], report.unsaved_blocks) == ([3], ())
+    assert repaired(data).lost_blocks == ()
+    for _ in range(2):  # the second time, after a snapshot
+        with opened(data) as running:
+            assert running.journal.read_block(3) == block_bytes(3)
+            running.snapshot()
+
+
 def test_a_damaged_record_cuts_the_log(filled):
     """The state is a replay: records after an unreadable one are given up, and kept on request.
 
@@ -278,6 +296,18 @@ def test_a_dump_has_a_line_for_everything(behind_snapshot):
     assert (
         damaged.split() == f"{place - 49} record 2: 17 bytes, block 2 of 600 bytes, damaged".split()
     )
+
+
+def test_a_dump_beside_a_busy_broker(data):
+    """I6: a segment that was the last one when the dump began is not taken for a shortened one."""
+    with opened(data) as running:
+        running.append_blocks(1, 20)
+        lines = dump(data)
+        begun = next(line for line in lines if line.startswith("journal"))
+        running.append_blocks(21, 60)
+        rest = list(lines)
+    assert not [line for line in (begun, *rest) if "damage" in line]
+    assert any("block 60" in line for line in rest)
 
 
 def test_a_dump_of_damage(filled):

@@ -1,6 +1,7 @@
 """O5: a backup of an open journal opens as the journal was, whatever is done to that later."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -68,6 +69,18 @@ def test_a_backup_opens_as_the_journal_was(data, target, disk):
         restored.append_blocks(21, 22)
     with opened(target) as restored:
         assert len(restored.records) == 2
+
+
+def test_another_broker_makes_a_backup_in_the_directory(data, target):
+    """O5: neither takes the other's unfinished backup for one that a killed process left."""
+    other = os.open(target.parent, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with opened(data) as running:
+        running.append_blocks(1, 2)
+        with pytest.raises(PreconditionFailedError, match="a --backup-dir of its own"):
+            back_up(running, target).result(TIMEOUT_S)
+        os.close(other)
+        assert back_up(running, target).result(TIMEOUT_S).directory == target
 
 
 def test_a_backup_is_on_the_disk_before_it_has_its_name(data, tmp_path):

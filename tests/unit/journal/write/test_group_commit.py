@@ -216,6 +216,7 @@ def test_a_full_disk_at_open(data):
     with pytest.raises(DiskFullError, match=f"the disk of {data} has no room"):
         recovered(data, disk=disk)
 
+    assert not list(data.glob("*.new"))
     assert recovered(data).records == [(1, b"one")]
 
 
