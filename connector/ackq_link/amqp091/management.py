@@ -54,6 +54,13 @@ _EXPIRES: Final = (
     " (expires): a link is none while it is stopped or cut, nor while its window is full. Take the"
     " limit off, or make it longer than any of these"
 )
+_NO_POLICY: Final = (
+    "the management API tells no policy of the queue, as it has no statistics of it: a delivery"
+    " limit, consumer timeout or dead-letter exchange by a policy is not known. Give them to the"
+    " link (delivery-limit, consumer-timeout, dead-letters), or let RabbitMQ collect statistics"
+    " (management_agent.disable_metrics_collector, management.disable_stats). Of a queue that was"
+    " just declared, or has a new leader, they come within seconds"
+)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -180,9 +187,13 @@ class Management:
 
 
 def limits_of(found: Mapping[str, Any]) -> QueueLimits:
-    """The limits in the API's description of a queue; a missing limit is not known."""
+    """The limits in the API's description of a queue; a missing limit is not known.
+
+    The policy comes with the statistics of the queue, and is missing without them.
+    """
     arguments = _table(found.get("arguments"))
     policy = _table(found.get("effective_policy_definition"))
+    told = found.get("effective_policy_definition") is not None
 
     def smallest(name: str) -> int | None:
         """The smaller of argument and policy, which applies; negative values mean no limit (0)."""
@@ -199,9 +210,12 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
         kind=_kind(found),
         consumer_timeout_s=timeout_ms / 1000 if timeout_ms is not None else None,
         delivery_limit=smallest("delivery-limit"),
-        dead_letters=_said(found, "dead-letter-exchange") is not None,
+        dead_letters=_said(found, "dead-letter-exchange") is not None or (False if told else None),
         single_active=arguments.get("x-single-active-consumer") is True,
-        warnings=(_EXPIRES.format(expires_ms / 1000),) if expires_ms else (),
+        warnings=(
+            *((_EXPIRES.format(expires_ms / 1000),) if expires_ms else ()),
+            *(() if told else (_NO_POLICY,)),
+        ),
     )
 
 

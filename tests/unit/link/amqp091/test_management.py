@@ -18,6 +18,7 @@ QUORUM = {
     "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5},
     "effective_policy_definition": {"delivery-limit": 3, "dead-letter-exchange": ""},
 }
+NO_POLICY = {"effective_policy_definition": {}}
 DEAD_LETTERS = {"arguments": {"x-dead-letter-exchange": "d"}}
 DEAD_LETTERS |= {"effective_policy_definition": {"consumer-timeout": 500}}
 
@@ -26,15 +27,23 @@ DEAD_LETTERS |= {"effective_policy_definition": {"consumer-timeout": 500}}
     ("found", "limit", "timeout_s", "dead_letters"),
     [
         (QUORUM, 3, None, True),
-        ({"type": "classic", "arguments": {}}, None, None, False),
-        ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, 0, None, False),
-        ({"arguments": {"x-consumer-timeout": 90_000}}, None, 90, False),
+        ({"type": "classic", "arguments": {}, **NO_POLICY}, None, None, False),
+        ({"type": "quorum", "arguments": {"x-delivery-limit": -1}, **NO_POLICY}, 0, None, False),
+        ({"arguments": {"x-consumer-timeout": 90_000}, **NO_POLICY}, None, 90, False),
+        ({"effective_policy_definition": []}, None, None, False),
         (DEAD_LETTERS, None, 0.5, True),
+        ({"arguments": {"x-delivery-limit": 5}}, 5, None, None),
+        ({"arguments": {"x-dead-letter-exchange": ""}}, None, None, True),
     ],
 )
 def test_what_is_read(found, limit, timeout_s, dead_letters):
-    """L14: of a limit in argument and policy the smaller one applies."""
+    """L14: of a limit in argument and policy the smaller one applies.
+
+    Without statistics the API tells no policy: what one may give is not known, with a warning.
+    """
     limits = limits_of(found)
+    told = "effective_policy_definition" in found
+    assert ["tells no policy" in each for each in limits.warnings] == ([] if told else [True])
     assert (limits.delivery_limit, limits.consumer_timeout_s) == (limit, timeout_s)
     assert (limits.dead_letters, limits.kind) == (dead_letters, found.get("type", ""))
 
@@ -42,7 +51,8 @@ def test_what_is_read(found, limit, timeout_s, dead_letters):
 @pytest.mark.parametrize("by", ["arguments", "effective_policy_definition"])
 def test_a_queue_that_expires(by):
     """L14: it is warned of, as it has no consumer while the link's window is full."""
-    (warning,) = limits_of({by: {"x-expires" if by == "arguments" else "expires": 8000}}).warnings
+    found = {**NO_POLICY, by: {"x-expires" if by == "arguments" else "expires": 8000}}
+    (warning,) = limits_of(found).warnings
     assert "no consumer for 8 s" in warning
 
 
@@ -185,7 +195,7 @@ async def looked(policy, answers, **more):
     return found
 
 
-SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}}
+SINGLE = {"type": "quorum", "arguments": {"x-single-active-consumer": True}, **NO_POLICY}
 
 
 @pytest.mark.parametrize(
