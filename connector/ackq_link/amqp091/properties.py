@@ -334,11 +334,12 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
     if _MALFORMED in extra:
         raise ValueError("its properties came malformed")
     extra.pop(_NOT_SENT, None)
-    if _TABLE in extra:
-        table = base64.b64decode(extra[_TABLE])
-        if int.from_bytes(table[:4]) != len(table) - 4:
-            raise ValueError("its headers came cut")
-    elif texts:
+    kept = base64.b64decode(extra[_TABLE]) if _TABLE in extra else None
+    if kept is not None and int.from_bytes(kept[:4]) != len(kept) - 4:
+        raise ValueError("its headers came cut")
+    if kept is not None and dict(_headers(kept[4:], {})) == texts:
+        table = kept
+    elif texts:  # also where an application has changed them since
         coded, types = extra.get(_JSON_HEADERS, ()), extra.get(_TYPES, {})
         table = fields.join(
             [

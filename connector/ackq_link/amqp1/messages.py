@@ -253,12 +253,7 @@ class Outgoing:
         except _UNREADABLE as error:
             raise ValueError(str(error) or type(error).__name__) from error
         if extra == {_BODY: _WHOLE}:
-            identity = duplicate_id(self._ids[row], body, pairs)
-            body = _without(body, _DESTINATION)
-            if self._duplicate_ids:
-                with suppress(ValueError):  # bytes that are no message are sent as they came
-                    body = sections.with_property(body, DUPLICATE_ID, identity)
-            return _DURABLE + body
+            return _DURABLE + self._whole(row, body, pairs)
         message = self._message
         message.clear()
         try:
@@ -282,6 +277,17 @@ class Outgoing:
             return bytes(message.encode())
         except _UNREADABLE as error:
             raise ValueError(str(error) or type(error).__name__) from error
+
+    def _whole(self, row: int, body: bytes, pairs: Sequence[tuple[str, str]]) -> bytes:
+        """A message that was kept whole, with the headers that an application has added since."""
+        added = [(name, text or "") for name, text in pairs if name != EXTRA_HEADER]
+        if self._duplicate_ids:
+            added.append((DUPLICATE_ID, duplicate_id(self._ids[row], body, pairs)))
+        body = _without(body, _DESTINATION)
+        with suppress(ValueError):  # bytes that are no message are sent as they came
+            for name, text in added:
+                body = sections.with_property(body, name, text)
+        return body
 
 
 def duplicate_id(message_id: str, body: bytes, headers: Sequence[tuple[str, str]]) -> str:

@@ -130,23 +130,24 @@ def from_rows(rows: pa.RecordBatch, ids: Sequence[str]) -> Iterator[bytes | Valu
         pairs = [(MESSAGE_ID, message_id)]
         pairs += [(name, column[row]) for name, column in fields.items() if column[row] is not None]
         try:
-            pairs += [(name, value or "") for name, value in _sent(table or ())]
-            yield _checked(pairs)
+            yield _checked(pairs + _sent(table or ()))
         except ValueError as error:
             yield error
 
 
-def _sent(table: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The headers of a row that are sent: the block that came, where that is kept."""
+def _sent(table: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
+    """The headers of a row that are sent: where they are those that came, in the kept block."""
+    kept = {_WHOLE, _SUBJECT}
+    own = [(name, value or "") for name, value in table if name not in kept]
     whole = next((value for name, value in table if name == _WHOLE), None)
     if whole:
-        text = base64.b64decode(whole, validate=True).decode(errors="surrogateescape")
-        lines = text.split(_END)[1:]
-        parts = [line.partition(":") for line in lines if line]
-        table = [(name, value.removeprefix(" ")) for name, _, value in parts]
-    for name, value in table:
-        if not name.lower().startswith(_ORDER) and not (whole and name in _COLUMNS):
-            yield name, value
+        block = base64.b64decode(whole, validate=True)
+        came = [pair for pair in _pairs(block) if pair[0] not in kept | _COLUMNS.keys()]
+        if sorted(came) == sorted(own):  # else an application has changed them since
+            lines = block.decode(errors="surrogateescape").split(_END)[1:]
+            parts = [line.partition(":") for line in lines if line]
+            own = [(n, value.removeprefix(" ")) for n, _, value in parts if n not in _COLUMNS]
+    return [pair for pair in own if not pair[0].lower().startswith(_ORDER)]
 
 
 def _checked(pairs: list[tuple[str, str]]) -> bytes:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from ackq.wire.columns import HEADERS
+from ackq_link.amqp091 import fields
 from ackq_link.amqp091.properties import (
     EXTRA_HEADER,
     Properties,
@@ -67,6 +68,21 @@ def test_a_time_that_an_application_set_goes_out():
     rows = rows.set_column(rows.schema.get_field_index("published_at"), "published_at", times)
     (back,) = from_rows(rows, ["m"])
     assert read(back).timestamp == TIME
+
+
+@pytest.mark.parametrize("change", [{"a": "c"}, {"n": "1"}, {"a": None}])
+def test_changed_headers_go_out(change):
+    """L22: what an application changed, added or removed goes out, also where the whole table is
+    kept.
+    """
+    table = [(b"a", b"S\0\0\0\1b"), (b"i", b"b\5"), (b"\xff", b"b\1")]
+    rows = to_rows([b"x"], [message(headers=fields.join(table)[4:])])
+    (pairs,) = rows.column("headers").to_pylist()
+    changed = {name: text for name, text in {**dict(pairs), **change}.items() if text is not None}
+    rows = rows.set_column(1, "headers", pa.array([list(changed.items())], HEADERS))
+    (back,) = from_rows(rows, ["m"])
+    del changed[EXTRA_HEADER]
+    assert read(back).headers == {**changed, "i": 5}
 
 
 def test_ids_that_are_not_utf8_are_told_apart():

@@ -194,6 +194,16 @@ def test_an_applications_own_header(text):
     assert back.properties == {"a": "b", EXTRA_HEADER: text}
 
 
+def test_a_header_added_to_a_message_kept_whole():
+    """L22: an application's header goes out as a property of a message that came whole."""
+    raw = message(id="1", properties={"a": "b"}) + FOOTER
+    pairs = [*Incoming(raw).headers, ("n", "1")]
+    rows = rows_with(pairs).set_column(0, "body", pa.array([raw]))
+    back = proton.Message()
+    back.decode(Outgoing(rows, ["1"], duplicate_ids=False).encoded(0))
+    assert back.properties == {"a": "b", "n": "1"}
+
+
 @pytest.mark.parametrize("footer", [b"", FOOTER], ids=["plain", "whole"])
 def test_the_kind_of_its_destination(footer):
     """L22: what says of which kind its destination was is not sent: Artemis drops a message of a

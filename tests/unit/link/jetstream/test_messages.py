@@ -22,6 +22,20 @@ def test_a_message_in_and_out_again(block):
     assert out.startswith(b"NATS/1.0\r\nNats-Msg-Id: 7\r\n")
 
 
+@pytest.mark.parametrize("change", [{"a": "c"}, {"n": "1"}, {"a": None}])
+def test_changed_headers(change):
+    """L22: what an application changed, added or removed goes out beside the kept headers."""
+    rows = to_rows([b"s"], [b"NATS/1.0\r\na:b\r\nx: y\r\nContent-Type:t\r\n\r\n"], [b"x"], [0])
+    (pairs,) = rows.column("headers").to_pylist()
+    table = {name: text for name, text in {**dict(pairs), **change}.items() if text is not None}
+    rows = rows.drop_columns("headers").append_column(
+        "headers", pa.array([list(table.items())], HEADERS)
+    )
+    (out,) = from_rows(rows, ["7"])
+    del table["nats-headers"]
+    assert out == encoded([("Nats-Msg-Id", "7"), ("Content-Type", "t"), *table.items()])
+
+
 def test_headers_that_mean_something_to_the_server():
     """L22: those of its own are left out, as Nats-Rollup would empty the remote stream."""
     headers = pa.array([[("Nats-Rollup", "all"), ("a", "b")]], HEADERS)
