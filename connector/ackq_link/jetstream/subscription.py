@@ -32,7 +32,7 @@ _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
 # For this time after a delivery the consumer counts as the same one without a request.
 _SURE_S: Final = 0.01
-_ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM rejected at the local broker", b"+WPI"
+_ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 # Indices of delivery count, sequence, the consumer's count of deliveries, and time in the subject
 # that acknowledges a delivery, from its tokens: $JS.ACK.STREAM.CONSUMER..., or with domain and
 # account after ACK.
