@@ -34,7 +34,8 @@ class LearntStream:
 
     Attributes:
         created: Its creation time; empty: not known yet.
-        subscription: The link's newest; a stream that is another one ends it.
+        subscription: The link's newest; a stream that is another one ends it, and it signs for
+            what it holds by the AckWait that was learnt last.
     """
 
     created: str = ""
@@ -74,7 +75,7 @@ class StreamSource:
         return f"nats://{self.address.place}, stream {self.stream}{made}, consumer {self.consumer}"
 
     async def learn(self) -> QueueLimits:
-        """Learns the limits of stream and consumer (L14).
+        """Learns the limits of stream and consumer (L14), and the newest AckWait (L31).
 
         Raises:
             CutError: The server is away; or, with a refusal, stream or consumer does not exist, is
@@ -86,6 +87,8 @@ class StreamSource:
             stream, consumer, _ = await self._ask(connection)
         finally:
             await connection.close()
+        if self.seen.subscription is not None:
+            self.seen.subscription.keep_within(waits(consumer)[0])
         return limits_of(self.stream, self.consumer, stream, consumer).overridden(self.told)
 
     async def subscribe(self) -> StreamSubscription:

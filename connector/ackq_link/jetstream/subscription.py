@@ -405,6 +405,13 @@ class StreamSubscription:
 
     # --- time ---
 
+    def keep_within(self, wait_s: float) -> None:
+        """Signs from now on for the time after which a held message is redelivered (L31)."""
+        if wait_s != self._pulling.wait_s and self._keep in self._timers and self._cut is None:
+            self._pulling = self._pulling._replace(wait_s=wait_s)
+            self._timers.pop(self._keep).cancel()
+            self._keep()
+
     def _keep(self) -> None:
         """Signs for what is held that it is in progress (L31)."""
         kept = (*self._held.values(), *self._aside.values())

@@ -1,5 +1,7 @@
 """What a link learns of a stream and its consumer, and the origin keys of its messages."""
 
+import asyncio
+
 import pytest
 
 from ackq_link.adapter import CutError, Limits
@@ -86,3 +88,20 @@ async def test_a_stream_made_anew_is_learnt(answers, source):
         await source.learn()
     with pytest.raises(CutError, match="deleted and created again"):
         await subscription.deliver()
+
+
+async def test_an_ack_wait_that_is_shortened(answers, source):
+    """L31: signs of progress follow the AckWait that the look of each minute finds."""
+    subscription = await source.subscribe()
+    server = subscription._connection
+    server.bring(1)
+    answers["CONSUMER"]["config"] = {**GOOD, "ack_wait": 3 * S}
+    for _ in range(2):
+        await source.learn()
+        assert len(server.sent(b"+WPI")) == 1
+    await asyncio.sleep(2.5)
+    assert len(server.sent(b"+WPI")) == 3
+    subscription.end(CutError("it ended"))
+    answers["CONSUMER"]["config"] = GOOD
+    await source.learn()
+    assert len(server.sent(b"+WPI")) == 3
