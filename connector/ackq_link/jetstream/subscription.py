@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 # Settlements of this time share a pull; a pull that the server refused is asked again after it.
 _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
-# For this time after a delivery the consumer counts as the same one without a request.
+# For this time after a pull that was answered, or a look, the consumer counts as the same one.
 _SURE_S: Final = 0.01
 _ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 # Indices of delivery count, sequence, the consumer's count of deliveries, and time in the subject
@@ -226,7 +226,6 @@ class StreamSubscription:
         self._counted = counted
         if self._cut is not None:
             return
-        self._sure_s = self._heard_s
         if sequence in self._came:
             self._take_again(sequence, ns, message.reply)
         else:
@@ -295,7 +294,7 @@ class StreamSubscription:
         }
         self._asked, self._alone = wanted["batch"], False
         self._pulls += 1
-        self._heard_s = time.monotonic()
+        self._heard_s = self._sure_s = time.monotonic()
         reply = f"{self._inbox}.p.{self._pulls}"
         self._send_due()  # first: the pull may bring the same sequences of a new stream (L30)
         self._connection.write(
@@ -365,6 +364,7 @@ class StreamSubscription:
         _, _, place = self._pulling.subject.partition(".NEXT.")
         until_s = time.monotonic() + LINK_ANSWER_S
         while True:
+            asked_s = time.monotonic()
             try:
                 found = await self._connection.ask(f"CONSUMER.INFO.{place}", created=str)
                 break
@@ -375,6 +375,7 @@ class StreamSubscription:
                 await asyncio.sleep(_AGAIN_S)  # a cluster may be without a leader
         if found["created"] != self._pulling.created:
             raise CutError("the consumer was deleted and created again")
+        self._sure_s = asked_s
 
     def _go_on(self, look: asyncio.Task[None]) -> None:
         """Settles and pulls after a look that found the same consumer; else ends."""
@@ -384,7 +385,7 @@ class StreamSubscription:
         error = look.exception()
         if error is not None:
             self.end(error if isinstance(error, CutError) else CutError(repr(error)))
-        self._sure_s, self._looked = time.monotonic(), True
+        self._looked = True
         self._send_due()
         self._pull()
         self._looked = False

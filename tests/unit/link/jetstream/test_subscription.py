@@ -119,6 +119,22 @@ async def test_a_full_window_and_another_consumer(monkeypatch, same):
     assert len(connection.sent(b"+ACK")) == len(connection.sent(b"-NAK")) == 2 * same
 
 
+async def test_deliveries_that_were_read_late(monkeypatch):
+    """L30: deliveries say that the consumer was the same after their pull, not when they are read,
+    as after a time in which the link stood still.
+    """
+    monkeypatch.setattr(module, "time", LoopTime())
+    connection, subscription = await started()
+    await asyncio.sleep(1)
+    connection.created = "later"
+    connection.bring(5, 6, 7, 8)
+    await subscription.deliver()
+    subscription.settle(1, 4)
+    await asyncio.sleep(0.01)
+    await is_cut(subscription, "deleted and created again")
+    assert (connection.sent(b"+ACK"), len(connection.pulls)) == ([], 1)
+
+
 async def test_signs_of_progress():
     """L29, L31: what is held or set aside is signed for at a third of the wait."""
     connection, subscription = await started(5, 6, 7)
