@@ -257,7 +257,7 @@ class Amqp1Connection(asyncio.Protocol):
             async with asyncio.timeout(_CONNECT_S):
                 await future
         except TimeoutError:
-            # Qpid now and then ignores an attach of the link's name soon after a cut; not the next.
+            # Qpid did so now and then with an attach under the name of one that a cut had ended.
             said = f"the broker has not answered for {_CONNECT_S:.0f} s"
             raise cut_of(self._address, TimeoutError(said)) from None
         if self.cut is not None:
