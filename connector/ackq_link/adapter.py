@@ -17,6 +17,9 @@ import pyarrow as pa
 from ackq.errors import AckqError, InvalidArgumentError
 
 MAX_PREFETCH: Final = 65_535
+# Prefixes of the headers that the local broker adds to dead letters (C13), and to messages that are
+# read again (S14).
+BROKER_HEADERS: Final = ("ackq-dead-", "ackq-rewound")
 
 
 class CutError(Exception):

@@ -473,7 +473,7 @@ def test_a_whole_java_is_started_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
         ('{"a": 1}'.encode("utf-16"), "not UTF-8: invalid start byte"),
         (b"{'a': 1}", "not JSON: Expecting property name enclosed in double quotes"),
         (b'{"a": NaN}', "not JSON: NaN is not a number of JSON"),
-        (b'{"\\ud800": 1, "\\ud800": 2}', r"field '\ud800' appears twice"),
+        (b'{"\\ud800": 1, "\\ud800": 2}', "a field appears twice"),
         (b'{"a": -%s}' % (b"9" * 5_000), "a number is beyond the range of a DOUBLE"),
         (b'{"a": ' * 100_000, "too deeply nested"),
     ],

@@ -30,6 +30,7 @@ from pamqp.header import ContentHeader
 
 from ackq.limits import MAX_PUBLISHED_AT_US, MIN_PUBLISHED_AT_US
 from ackq.wire.columns import HEADERS, TIMESTAMP
+from ackq_link.adapter import BROKER_HEADERS
 from ackq_link.amqp091 import fields
 
 EXTRA_HEADER: Final = "amqp-properties"
@@ -337,8 +338,10 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
     kept = base64.b64decode(extra[_TABLE]) if _TABLE in extra else None
     if kept is not None and int.from_bytes(kept[:4]) != len(kept) - 4:
         raise ValueError("its headers came cut")
-    if kept is not None and dict(_headers(kept[4:], {})) == texts:
-        table = kept
+    own = {n: text for n, text in texts.items() if not n.startswith(BROKER_HEADERS)}
+    if kept is not None and dict(_headers(kept[4:], {})) == own:
+        more = [(n.encode(), fields.encode(texts[n])) for n in texts.keys() - own.keys()]
+        table = fields.join([*fields.split(kept[4:]), *sorted(more)]) if more else kept
     elif texts:  # also where an application has changed them since
         coded, types = extra.get(_JSON_HEADERS, ()), extra.get(_TYPES, {})
         table = fields.join(

@@ -346,6 +346,8 @@ def _without(raw: bytes, names: Container[str]) -> bytes:
         for section in sections.split(raw):
             if section.code == sections.MESSAGE_ANNOTATIONS:
                 found = _value(raw, section)
+                if not any(str(name) in names for name in found):
+                    return raw
                 kept = {name: value for name, value in found.items() if str(name) not in names}
                 data = proton.Data()
                 data.put_object(kept)

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ackq import limits
 from ackq.wire.columns import HEADERS, TIMESTAMP
+from ackq_link.adapter import BROKER_HEADERS
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
 _COLUMNS: Final = {
@@ -136,18 +137,32 @@ def from_rows(rows: pa.RecordBatch, ids: Sequence[str]) -> Iterator[bytes | Valu
 
 
 def _sent(table: Sequence[tuple[str, str | None]]) -> list[tuple[str, str]]:
-    """The headers of a row that are sent: where they are those that came, in the kept block."""
+    """The headers of a row that are sent: where they are those that came, in the kept block.
+
+    Those of the local broker come last.
+    """
     kept = {_WHOLE, _SUBJECT}
-    own = [(name, value or "") for name, value in table if name not in kept]
+    pairs = [(name, value or "") for name, value in table if name not in kept]
+    own = [pair for pair in pairs if not pair[0].startswith(BROKER_HEADERS)]
+    more = [pair for pair in pairs if pair[0].startswith(BROKER_HEADERS)]
     whole = next((value for name, value in table if name == _WHOLE), None)
     if whole:
         block = base64.b64decode(whole, validate=True)
-        came = [pair for pair in _pairs(block) if pair[0] not in kept | _COLUMNS.keys()]
+        left_out = kept | _COLUMNS.keys()
+        came = [
+            pair
+            for pair in _pairs(block)
+            if pair[0] not in left_out and not pair[0].startswith(BROKER_HEADERS)
+        ]
         if sorted(came) == sorted(own):  # else an application has changed them since
             lines = block.decode(errors="surrogateescape").split(_END)[1:]
             parts = [line.partition(":") for line in lines if line]
-            own = [(n, value.removeprefix(" ")) for n, _, value in parts if n not in _COLUMNS]
-    return [pair for pair in own if not pair[0].lower().startswith(_ORDER)]
+            own = [
+                (name, value.removeprefix(" "))
+                for name, _, value in parts
+                if name not in _COLUMNS and not name.startswith(BROKER_HEADERS)
+            ]
+    return [pair for pair in own + more if not pair[0].lower().startswith(_ORDER)]
 
 
 def _checked(pairs: list[tuple[str, str]]) -> bytes:

@@ -32,23 +32,22 @@ def _edges(writer: Writer | None, batch_id: int) -> str:
     return edges if known == batch_id else ""
 
 
-def reserved(state: State, batch: BatchKey, queue_id: int) -> Room:
-    """The room of a queue that the prepared stages of a batch hold.
+def reserved(state: State, batch: BatchKey) -> dict[int, Room]:
+    """The room that the prepared stages of a batch hold, by queue id.
 
     Of a batch that is written again, its prepared rows or the new ones become visible, never both.
     """
+    found: dict[int, Room] = {}
     if not edges_of(state, batch):
-        return NO_ROOM
+        return found
     stages = (state.stages[stage_id] for stage_id in state.stages_of.get(batch.writer, ()))
-    parts = [
-        part
-        for stage in stages
-        if stage.prepared and stage.batch == batch
-        for block in stage.blocks
-        for part in block.parts
-        if part.queue_id == queue_id
-    ]
-    return Room(sum(part.count for part in parts), sum(part.payload_bytes for part in parts))
+    blocks = (
+        block for each in stages if each.prepared and each.batch == batch for block in each.blocks
+    )
+    for part in (part for block in blocks for part in block.parts):
+        messages, payload_bytes = found.get(part.queue_id, NO_ROOM)
+        found[part.queue_id] = Room(messages + part.count, payload_bytes + part.payload_bytes)
+    return found
 
 
 def check_edges(writer: Writer | None, command: commands.CommitBatch) -> None:

@@ -83,7 +83,8 @@ class BlockedNotifier:
     Args:
         conditions: Of the publisher's lock.
         state: The publisher's state, touched under the lock only.
-        on_blocked: Called when the broker stops taking publishes, and when it resumes.
+        on_blocked: Called when the broker stops taking publishes, when its reason changes, and when
+            it resumes.
     """
 
     def __init__(

@@ -44,7 +44,8 @@ class StreamArguments(TypedDict):
     Attributes:
         label: Shown to operators; empty: host and process id.
         on_return: Called with unroutable messages, before their publish is answered (P7).
-        on_blocked: Called when the broker stops taking publishes, and when it resumes (P14).
+        on_blocked: Called when the broker stops taking publishes, when its reason changes, and when
+            it resumes (P14).
     """
 
     label: str

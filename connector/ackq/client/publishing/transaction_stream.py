@@ -50,8 +50,8 @@ class TransactionStream(PublishStream[TransactionState]):
 
     @property
     def committing(self) -> bool:
-        """Whether a commit was requested and has no outcome yet."""
-        return self._state.transaction.pending
+        """Whether a commit was requested whose outcome commit() has not handed over."""
+        return self._state.transaction.committing
 
     def publish(
         self, destination: Destination, message: encoding.Message, payload_bytes: int

@@ -203,7 +203,8 @@ class TransactionalPublisher(PublisherBase[TransactionStream], WithBlock):
         if self.uncommitted:
             raise PreconditionFailedError(
                 f"{self.uncommitted} messages were published before the transaction's block and are"
-                " not committed; commit them or roll them back first."
+                " not committed; commit them or roll them back first. After a commit that timed"
+                " out, call commit() again."
             )
         try:
             yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,8 @@ _log: Final = logging.getLogger("ackq.spark")
 _NO_LEASE: Final = ReadLimits(max_messages=1, max_bytes=1, horizon=1)
 # How long one of several edges is waited for, before the next one is.
 _TURN_MS: Final = 1_000
+# Before an edge that answers, but not the call, is called again.
+_PAUSE_S: Final = 0.1
 
 
 class Edges:
@@ -80,8 +82,11 @@ class Edges:
 
     def bound(self) -> None:
         """Bounds the run to the messages that are ready now (K5)."""
-        self._horizons = self._each(
-            self._names, lambda name: self._connect(self._broker(name)).horizon()
+        self._horizons = self._until_one(
+            self._names,
+            lambda: self._each(
+                self._names, lambda name: self._connect(self._broker(name)).horizon()
+            ),
         )
 
     def advance(self, start: Offsets, limits: ReadLimits) -> Offsets:
@@ -154,13 +159,16 @@ class Edges:
         """The new places; an edge that was away when the run was bounded is not read in it."""
         horizons = dict.fromkeys(self._names, 0) if self._horizons is None else self._horizons
         share = _share(limits, len(self._names))
-        self._report()
 
         def advance(name: str) -> Offset:
             bounded = replace(share, horizon=horizons[name])
             return self._driver(name).advance(places.get(name, OPENING), bounded)
 
-        return self._each([name for name in horizons if name not in self._unreported], advance)
+        def advance_reported() -> dict[str, Offset]:
+            self._report()
+            return self._each([name for name in horizons if name not in self._unreported], advance)
+
+        return self._until_one(list(horizons), advance_reported)
 
     def _await_all(self) -> None:
         """Waits for each edge: what one has retained is read again with its opening alone (S14)."""
@@ -182,26 +190,24 @@ class Edges:
                 if self._options.fail_on_data_loss:
                     raise
 
-        for name in self._each(list(self._unreported), report, need_one=False):
+        for name in self._each(list(self._unreported), report):
             del self._unreported[name]
 
-    def _each(
-        self, names: Collection[str], call: Callable[[str], T], *, need_one: bool = True
-    ) -> dict[str, T]:
-        """Calls edges at once; their answers, without those that are skipped as they are away.
+    def _until_one(self, names: Sequence[str], attempt: Callable[[], dict[str, T]]) -> dict[str, T]:
+        """The answers of an attempt, repeated until an edge has answered; waits for any of `names`.
 
         Raises:
-            AckqError: As the call; with `need_one` also if all edges stay away.
+            AckqError: As the attempt; BrokerUnavailableError if all edges stay away.
         """
-        if len(self._names) == 1:
-            return {name: call(name) for name in names}
-        found = self._each_once(names, call)
-        while need_one and names and not found:
+        while not (found := attempt()):
             self._await_one(names)
-            found = self._each_once(names, call)
+            time.sleep(_PAUSE_S)
         return found
 
-    def _each_once(self, names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
+    def _each(self, names: Sequence[str], call: Callable[[str], T]) -> dict[str, T]:
+        """Calls edges at once; their answers, without those that are skipped as they are away."""
+        if len(self._names) == 1:
+            return {name: call(name) for name in names}
         if self._pool is None:
             self._pool = ThreadPoolExecutor(len(self._names), "ackq-edge")
         futures = {
@@ -217,7 +223,7 @@ class Edges:
         self.away = (self.away - futures.keys()) | errors.keys()
         return {name: each.result() for name, each in futures.items() if name not in errors}
 
-    def _await_one(self, names: Collection[str]) -> None:
+    def _await_one(self, names: Sequence[str]) -> None:
         """Waits until one of the edges answers, up to `retryTimeout`; raises as the last asked."""
         started = time.monotonic()
         for name in cycle(names):

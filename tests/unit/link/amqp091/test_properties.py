@@ -85,6 +85,18 @@ def test_changed_headers_go_out(change):
     assert read(back).headers == {**changed, "i": 5}
 
 
+def test_a_dead_letter_keeps_its_headers():
+    """L13: those that the local broker adds go out beside the whole table that came."""
+    table = [(b"a", b"S\0\0\0\1b"), (b"\xff", b"b\1")]
+    rows = to_rows([b"x"], [message(headers=fields.join(table)[4:])])
+    (pairs,) = rows.column("headers").to_pylist()
+    died = [*pairs, ("ackq-dead-queue", "q")]
+    (back,) = from_rows(rows.set_column(1, "headers", pa.array([died], HEADERS)), ["m"])
+    more = [(b"ackq-dead-queue", b"S\0\0\0\1q")]
+    expected = message(message_id=b"m", delivery_mode=2, headers=fields.join(table + more)[4:])
+    assert back.wire == expected.wire
+
+
 def test_ids_that_are_not_utf8_are_told_apart():
     """L2, L22: ids that are not UTF-8 have distinct, stable texts, and go out unchanged.
 

@@ -87,6 +87,7 @@ def test_ids_and_bodies(made, body, inferred):
         assert Incoming(raw).body == b"text"
 
 
+PROPERTIES = b"\0Ss"
 FOOTER = b"\x00\x53\x78\xc1\x01\x00"
 
 
@@ -109,7 +110,7 @@ def test_what_a_delivery_changes_is_not_kept():
 def test_what_a_delivery_changes_of_a_message_kept_whole(others):
     """L3: RabbitMQ's counts of deliveries are not kept, nor a section that has nothing else."""
     first, again = (
-        Incoming(message(id="1", annotations={**counts, **others}) + FOOTER)
+        Incoming(message(id="1", annotations={**counts, **others} or None) + FOOTER)
         for counts in ({}, {proton.symbol(COUNTS[0]): 1, proton.symbol(COUNTS[1]): 2})
     )
     assert first.body == again.body
@@ -120,10 +121,11 @@ def test_what_a_delivery_changes_of_a_message_kept_whole(others):
     "raw",
     [
         message(id="1") + FOOTER,
+        message(id="1").replace(PROPERTIES, b"\0Sr\xc1\x05\2\xa3\1aA" + PROPERTIES) + FOOTER,
         message(proton.Described(proton.symbol("a"), 1), inferred=False, id="1"),
         message(id="1", properties={"a": proton.Described(proton.ulong(5), "b")}),
     ],
-    ids=["footer", "described", "described property"],
+    ids=["footer", "annotations in a small map", "described", "described property"],
 )
 def test_what_has_no_form_here(raw):
     """L2, L23: kept whole together with its id, and sent out unchanged under that id."""
@@ -211,7 +213,9 @@ def test_the_kind_of_its_destination(footer):
     """
     dest = {proton.symbol("x-opt-jms-dest"): proton.byte(1)}
     for others in ({}, {proton.symbol("x-opt-jms-msg-type"): proton.byte(3)}):
-        raw, without = (message(id="1", annotations={**each, **others}) for each in (dest, {}))
+        raw, without = (
+            message(id="1", annotations={**each, **others} or None) for each in (dest, {})
+        )
         assert there_and_back(raw + footer) == there_and_back(without + footer)
         assert b"x-opt-jms-dest" not in there_and_back(raw + footer)[0]
 

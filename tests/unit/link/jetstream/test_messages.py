@@ -36,6 +36,16 @@ def test_changed_headers(change):
     assert out == encoded([("Nats-Msg-Id", "7"), ("Content-Type", "t"), *table.items()])
 
 
+def test_a_dead_letter_keeps_its_headers():
+    """L13: those that the local broker adds go out beside the ones that came."""
+    rows = to_rows([b"s"], [b"NATS/1.0\r\na: b\r\na: c\r\n\r\n"], [b"x"], [0])
+    (pairs,) = rows.column("headers").to_pylist()
+    died = [*pairs, ("ackq-dead-queue", "q")]
+    rows = rows.drop_columns("headers").append_column("headers", pa.array([died], HEADERS))
+    (out,) = from_rows(rows, ["7"])
+    assert out == encoded([("Nats-Msg-Id", "7"), ("a", "b"), ("a", "c"), ("ackq-dead-queue", "q")])
+
+
 def test_headers_that_mean_something_to_the_server():
     """L22: those of its own are left out, as Nats-Rollup would empty the remote stream."""
     headers = pa.array([[("Nats-Rollup", "all"), ("a", "b")]], HEADERS)

@@ -286,7 +286,8 @@ def test_what_waits_for_an_edge(make, world):
 def test_while_all_edges_are_away_each_is_waited_for_in_turn(make, world, monkeypatch):
     """S12: the first that answers is read; one that answers without a call ends no wait."""
     up, now = [], count()
-    monkeypatch.setattr(edges, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    clock = SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
+    monkeypatch.setattr(edges, "time", clock)
 
     def wait_ready(broker):
         world.waited.append(broker)
@@ -304,3 +305,20 @@ def test_while_all_edges_are_away_each_is_waited_for_in_turn(make, world, monkey
     world.away("a")
     world.answer(b=23)
     assert make(onEdgeAway="skip").latestOffset(at(a=5, b=20), MAX) == at(a=5, b=23)
+
+
+def test_an_edge_with_an_unreported_batch_is_waited_for(make, world):
+    """S12: edges may go away one after the other; the first that is back is reported, and read."""
+    reader = make(onEdgeAway="skip")
+    world.answer(a=7)
+    world.away("b")
+    assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
+    world.away("b")
+    reader.commit(at(a=5, b=20))
+    world.away("b", "a")
+    world.answer(b=20)
+    world.answer(b=attached(1))
+    world.answer(b=23)
+    world.away("a")
+    assert reader.latestOffset(at(a=7, b=20), MAX) == at(a=7, b=23)
+    assert [each.endpoint for each in world.waited] == ["a:1"]  # answers at once
