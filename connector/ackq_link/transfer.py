@@ -43,7 +43,7 @@ class GivenBackError(Exception):
 
     Args:
         action: The action for deliveries held too long; None: the link is paused and has nothing to
-            acknowledge.
+            acknowledge, or the edge went before it had taken any.
         held: The number of held deliveries.
     """
 
@@ -152,8 +152,7 @@ class Transfer:
                 the grace period is over.
             AckqError: The edge ended the link, or a delivery was held too long (`fail`).
         """
-        # An edge that has gone since it was ready may never answer.
-        await unless(stop, self._edge.subscribe(lambda: self._proof))
+        await unless(stop, self._begin())
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)
@@ -181,6 +180,27 @@ class Transfer:
             for task in (*tasks, *self._stores):
                 task.cancel()
             await asyncio.gather(*tasks, *self._stores, return_exceptions=True)
+
+    async def _begin(self) -> None:
+        """Begins the subscription at the edge.
+
+        Raises:
+            GivenBackError: The edge has gone, and may stay away for long (L20).
+        """
+        waits: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._edge.subscribe(lambda: self._proof))
+        ]
+        try:
+            while not waits[0].done():
+                if not self._edge.connected:
+                    raise GivenBackError(None, 0)
+                waits[1:] = [asyncio.ensure_future(self._edge.changed())]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            waits[0].result()
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     # --- taking ---
 

@@ -18,6 +18,7 @@ AWAITED = {
     "ackq_link.outbound:or_cut": "it takes the result",
     "ackq_link.runner:run": "it waits for all links",
     "ackq_link.process:unless": "it takes the result",
+    "ackq_link.transfer:_begin": "it takes the result",
     "ackq_link.transfer:_take": "its callback takes the result",
     "ackq_link.transfer:run": "the first to end ends the transfer",
     "ackq_broker.service.blocks.sending:build_ahead": "it takes the result",

@@ -107,6 +107,8 @@ class LinkState:
         self._heartbeat_at = 0.0
         # Number of heartbeats sent on this call, and of state reports that answered them.
         self._beats = self._states = 0
+        # Number of requests to subscribe, sent on this call, that a later one replaced.
+        self._overtaken = 0
 
     @property
     def done(self) -> bool:
@@ -120,6 +122,7 @@ class LinkState:
         self._abandon(
             ClosedError("Another subscription of the link began; deliver the messages again.")
         )
+        self._overtaken += self._subscribe_sent and self._subscribing is not None
         self._subscribing, self._subscribe_sent = (proof, subscribed), False
         self.permits, self.rejected, self._unpermitted = [], [], Ranges()
         self._next_number, self.held, self.refusal, self.ended = 1, 0, None, None
@@ -224,7 +227,9 @@ class LinkState:
 
     def on_subscribed(self, subscription: int) -> None:
         """Records that the requested subscription began, and completes its request."""
-        if self._subscribing is not None and self._subscribe_sent:
+        if self._overtaken:
+            self._overtaken -= 1
+        elif self._subscribing is not None and self._subscribe_sent:
             self._proof, subscribed = self._subscribing
             self._subscribing, self.subscription = None, subscription
             subscribed(subscription)
@@ -307,7 +312,7 @@ class LinkState:
         self._in_flight.clear()
         self._refused = []
         self._heartbeat_at = 0.0
-        self._beats = self._states = 0
+        self._beats = self._states = self._overtaken = 0
 
     def fail(self, error: AckqError) -> None:
         """Fails everything that waits for an answer: the stream has ended."""

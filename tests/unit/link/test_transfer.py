@@ -194,6 +194,19 @@ async def test_a_stop_before_the_edge_has_answered():
         await running.transfer.run(stop)
 
 
+async def test_an_edge_that_goes_before_it_has_answered():
+    """L15, L20: what the remote broker has delivered meanwhile is given back."""
+    async with Running() as running:
+        running.edge.subscribe = lambda _: asyncio.Event().wait()
+        for change in ({"held": 1}, {"connected": False}):
+            await asyncio.sleep(transfer._LOOK_S)
+            assert not running.task.done()
+            running.edge.change(**change)
+        with pytest.raises(GivenBackError) as raised:
+            await asyncio.wait_for(running.task, transfer._LOOK_S)
+        assert raised.value.action is None
+
+
 async def test_a_pause():
     """L25: no more messages are taken; once all are acknowledged the rest is requeued."""
     async with Running() as running:

@@ -95,6 +95,24 @@ def test_what_follows_a_refusal_waits_for_it(world):
     assert set(world.results) == {1}
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_subscription_that_another_overtakes(world, cut):
+    """L17: the answer to the request of the earlier one is not that of the later one."""
+    world.state.subscribe(Proof, world.subscriptions.append)
+    assert isinstance(world.next(), SendSubscribe)
+    if cut:
+        world.state.on_disconnect()
+    world.state.subscribe(Proof, world.subscriptions.append)
+    if cut:
+        world.open()
+    else:
+        assert isinstance(world.next(), SendSubscribe)
+        world.state.on_subscribed(2)
+        assert not world.state.may_store
+    world.state.on_subscribed(3)
+    assert (world.state.subscription, world.subscriptions) == (3, [1, 3])
+
+
 def test_the_edge_ends_a_subscription(world):
     """Q8, L1, L27: after lost messages the broker ends it, and waiting calls fail.
 
