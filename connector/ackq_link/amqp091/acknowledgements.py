@@ -13,6 +13,9 @@ one of *that* consumer's acknowledgements, which were sent later, is proven. A r
 credit in the same way and in the same order. Applied does not mean written to disk: a classic queue
 whose node dies may redeliver messages with a proven acknowledgement, which is why the edge keeps
 their entries for a time.
+
+It is no proof where nodes of a RabbitMQ cluster lose each other: a quorum queue then takes back its
+deliveries, and makes them again to the same consumer. These count here like any other.
 """
 
 from __future__ import annotations
