@@ -82,6 +82,7 @@ class QueueLimits:
         warnings: Problems that an operator of the remote broker should act on, a sentence or two
             each.
         notes: Facts that an operator should know.
+        partial: Whether the broker did not report all that it can, as during a change of leader.
     """
 
     kind: str = ""
@@ -94,6 +95,7 @@ class QueueLimits:
     single_active: bool = False
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    partial: bool = False
 
     def overridden(self, told: QueueLimits) -> QueueLimits:
         """These limits, overridden by the limits that the user has set (L14)."""

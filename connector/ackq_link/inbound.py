@@ -210,7 +210,8 @@ class Inbound:
     async def _keep_learning(self, holding: HoldPolicy) -> None:
         """Refreshes the limits of the source at intervals, as an operator may change them (L14).
 
-        A queue known to lose dead letters does so until a look says that it keeps them (L28).
+        A look that tells only a part changes nothing that an earlier one told. A queue known to
+        lose dead letters does so until a look says that it keeps them (L28).
         """
         failure = ""
         while True:
@@ -224,7 +225,9 @@ class Inbound:
                     log(logging.WARNING, self.name, "limits", told)
                 continue
             failure = ""
-            if limits.dead_letters is None and holding.limits.dead_letters is False:
+            if limits.partial and not holding.limits.partial:
+                limits = replace(holding.limits, warnings=limits.warnings)
+            elif limits.dead_letters is None and holding.limits.dead_letters is False:
                 limits = replace(limits, dead_letters=False)
             if limits == holding.limits:
                 continue

@@ -99,7 +99,7 @@ class Management:
                 f"{cut.refusal.message} Until then the link uses the limits that its"
                 " configuration gives, or assumes those of the broker's version"
             )
-            return QueueLimits(warnings=(warning,))
+            return QueueLimits(warnings=(warning,), partial=True)
         if found.get("auto_delete") is True:
             error = PreconditionFailedError(_AUTO_DELETE.format(queue=queue))
             raise CutError(error.message, error)
@@ -109,7 +109,7 @@ class Management:
         except CutError as cut:
             if not isinstance(cut.refusal, UnauthenticatedError):
                 raise
-            return replace(limits, dead_letters=None)
+            return replace(limits, dead_letters=None, partial=True)
         if not flaw:
             return limits
         warning = (
@@ -216,6 +216,7 @@ def limits_of(found: Mapping[str, Any]) -> QueueLimits:
             *((_EXPIRES.format(expires_ms / 1000),) if expires_ms else ()),
             *(() if told else (_NO_POLICY,)),
         ),
+        partial=not told,
     )
 
 

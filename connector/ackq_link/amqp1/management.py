@@ -46,7 +46,7 @@ async def queue_limits(connection: Amqp1Connection, queue: str) -> QueueLimits:
             made = settings.get("autoCreateDeadLetterResources") is True
             kept = bool(dead) and (made or await _has_queues(connection, dead))
     except (CutError, TimeoutError, ValueError):
-        return limits
+        return replace(limits, partial=True)
     most = settings.get("maxDeliveryAttempts", _DEFAULT_LIMIT)
     warning = (
         f"the dead-letter address '{dead}' of the queue does not exist, or has no queue: Artemis"

@@ -32,26 +32,29 @@ class Source:
 
 
 class Learning:
-    """A running link's looks, of which `dead_letters` has the result of each."""
+    """A running link's looks; `learnt` has the limits after each."""
 
     def __init__(self, limits, *looks, **rules):
         self.source = Source(*looks)
         self.link = Inbound("link", self.source, None, InboundRules(**rules))
         self.holding = HoldPolicy(HoldRules())
         self.holding.limits = limits
+        self.learnt = []
 
     async def dead_letters(self):
+        await self.run()
+        return [each.dead_letters for each in self.learnt]
+
+    async def run(self):
         looks = len(self.source.looks)
         task = asyncio.create_task(self.link._keep_learning(self.holding))
-        found = []
         await asyncio.sleep(_LEARN_S / 2)
         for _ in range(looks):
             await asyncio.sleep(_LEARN_S)
             assert not task.done(), task.exception()
-            found.append(self.holding.limits.dead_letters)
+            self.learnt.append(self.holding.limits)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return found
 
 
 async def test_a_look_that_does_not_say_leaves_dead_letters_lost():
@@ -59,6 +62,18 @@ async def test_a_look_that_does_not_say_leaves_dead_letters_lost():
     kept, lost, unknown = (QueueLimits(dead_letters=each) for each in (True, False, None))
     learning = Learning(kept, lost, unknown, CutError("away"), kept, unknown)
     assert await learning.dead_letters() == [False, False, False, True, None]
+
+
+async def test_a_look_that_tells_a_part_changes_nothing():
+    """L14: what an earlier look told holds, as while a new leader has no statistics."""
+    whole = QueueLimits("quorum", consumer_timeout_s=300, delivery_limit=5, dead_letters=True)
+    part = QueueLimits("quorum", delivery_limit=20, warnings=("no policy",), partial=True)
+    learning = Learning(whole, part, whole)
+    await learning.run()
+    assert learning.learnt == [replace(whole, warnings=("no policy",)), whole]
+    learning = Learning(part, whole, part)
+    await learning.run()
+    assert learning.learnt == [whole, replace(whole, warnings=("no policy",))]
 
 
 async def test_a_look_that_fails_is_logged_once(caplog):
