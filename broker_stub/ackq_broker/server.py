@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import grpc
 from google.protobuf.descriptor import FileDescriptor
 from grpc import aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 
 from ackq import __version__, limits
 from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2
@@ -337,7 +337,7 @@ async def _add_services(
             (service_handler(service, servicer, engine.wait_synced, access),)
         )
     health_servicer = HealthOfUsers(access)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    health_servicer.add_to(server)
     for name in ("", *names):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     add_reflection(server, (*names, health.SERVICE_NAME), access)

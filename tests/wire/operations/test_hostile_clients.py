@@ -11,11 +11,14 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import ackq_broker
 from ackq import errors, limits
 from ackq.v1 import admin_pb2
 from ackq.wire import frame
+from ackq_broker import server
+from ackq_broker.service.transport import access
 from tests.eventually import eventually, meanwhile
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import Client, delivered, publish_requests, refused, refused_with
@@ -180,10 +183,12 @@ def test_silent_calls_are_ended(tmp_path, monkeypatch):
             client.sessions.Hold,
             client.channel.stream_stream("/ackq.v1.AdminService/Browse", None, None),
             client.sessions.StageOutcomes.future,
+            client.channel.stream_unary("/grpc.health.v1.Health/Check").future,
+            client.channel.stream_stream("/grpc.health.v1.Health/Watch"),
         )
         for call in [method(iter(stop.wait, None)) for method in methods]:
             assert call.code() is grpc.StatusCode.UNAVAILABLE
-            assert "sent nothing for 3000 ms" in call.details()
+            assert "did not come within 3000 ms" in call.details()
         stop.set()
         assert client.queue().ready == 0
 
@@ -200,6 +205,27 @@ def test_streams_leave_room_for_calls(tmp_path, monkeypatch):
             pass
         assert "serves 5 streams, its limit" in failed.value.details()
         client.declare()
+
+
+def test_silent_health_checks_leave_room_for_calls(tmp_path, monkeypatch):
+    """A3, I6: health checks without a request, which need no token, keep no call out."""
+    monkeypatch.setattr(limits, "MAX_STREAMS", 5)
+    monkeypatch.setattr(server, "_CALLS", 5)
+    monkeypatch.setattr(access, "_CHECKS", 4)
+
+    with broker_here(tmp_path) as endpoint, Client(endpoint) as client:
+        stop = threading.Event()
+        check = client.channel.stream_unary("/grpc.health.v1.Health/Check")
+        calls = [check.future(iter(stop.wait, None)) for _ in range(20)]
+        try:
+            eventually("the end of the oldest", lambda: sum(each.done() for each in calls) >= 16)
+            client.declare()
+            stub = health_pb2_grpc.HealthStub(client.channel)
+            assert stub.Check(health_pb2.HealthCheckRequest()).status == 1
+        finally:
+            for call in calls:
+                call.cancel()
+            stop.set()
 
 
 def test_compressed_requests_are_refused(own):

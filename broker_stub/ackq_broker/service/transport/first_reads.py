@@ -60,8 +60,19 @@ class FirstReads:
         """Awaits `read` once few enough reads of this caller are under way; returns its result.
 
         Raises:
-            BrokerUnavailableError: The read was slow, and was ended because memory is short.
+            BrokerUnavailableError: The request did not come in time, or the read was slow and was
+                ended because memory is short.
         """
+        try:
+            async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
+                return await self._read_in_turn(who, read)
+        except TimeoutError as error:
+            raise BrokerUnavailableError(
+                f"The call's first request did not come within {limits.FIRST_REQUEST_MS} ms after"
+                " it began, and the call was ended. Begin another one."
+            ) from error
+
+    async def _read_in_turn(self, who: str, read: Callable[[], Awaitable[T]]) -> T:
         await self._begin(who)
         each = _Read(who, asyncio.current_task(), self._clock())
         self._reading[each] = None

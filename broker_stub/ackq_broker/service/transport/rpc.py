@@ -19,10 +19,8 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc import aio
 
-from ackq import limits
 from ackq.errors import (
     AckqError,
-    BrokerUnavailableError,
     InternalError,
     InvalidArgumentError,
     PermissionDeniedError,
@@ -168,9 +166,8 @@ class _Bridge:
 
     def _reader(self, context: _Context, caller: Caller) -> Callable[[], Awaitable[Any]]:
         """Returns a function that reads and checks requests; the first has a deadline (I6)."""
-        first = partial(_first, context)
-        who = caller.user or context.peer()
-        read_next: Callable[[], Awaitable[Any]] = partial(self._access.first_reads.read, who, first)
+        first_reads, who = self._access.first_reads, caller.user or context.peer()
+        read_next: Callable[[], Awaitable[Any]] = partial(first_reads.read, who, context.read)
 
         async def read() -> Any:
             nonlocal read_next
@@ -225,18 +222,6 @@ class _Bridge:
             # The client disconnected while its status was sent.
             raise asyncio.CancelledError from error
         raise AssertionError("abort returned")
-
-
-async def _first(context: _Context) -> Any:
-    """Reads the first request of a call; raises BrokerUnavailableError after the deadline."""
-    try:
-        async with asyncio.timeout(limits.FIRST_REQUEST_MS / 1000):
-            return await context.read()
-    except TimeoutError as error:
-        raise BrokerUnavailableError(
-            f"The call sent nothing for {limits.FIRST_REQUEST_MS} ms after it began, and was ended."
-            " Begin another one."
-        ) from error
 
 
 def _serialize(message: Any) -> bytes:

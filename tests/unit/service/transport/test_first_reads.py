@@ -74,3 +74,14 @@ async def test_those_that_are_slow():
     waiting.came.set()
     assert await waiting.task == "request"
     assert not reads._taken
+
+
+async def test_none_waits_for_ever(monkeypatch):
+    """I6: a first request that does not come in time is given up, and one that waits for it."""
+    monkeypatch.setattr(limits, "FIRST_REQUEST_MS", 0)
+    reads = FirstReads(LIMIT, lambda: 0.0)
+    for each in [Call(reads, "mallory") for _ in range(4)]:
+        with pytest.raises(BrokerUnavailableError, match="did not come within"):
+            await each.task
+    assert not reads._taken
+    assert not reads._waiting
