@@ -16,8 +16,10 @@ QUERY = "0d8f4c1e-7b7a-4b3e-9c56-6f6b1f3a2c11"
 # Names longer than any line on a phone.
 LONG_QUEUE, LONG_SESSION, LONG_LINK = "q" * 255, "s" * 250, "l" * 250
 LONG_SOURCE = f"amqp://there/{'o' * 250}"
+PID = 123_456
 # The same process reconnects at once.
-_TOKEN = b"t" * 16
+_RUNNER = sessions_pb2.Holder(token=b"t" * 16, host="h", pid=PID, application="test")
+_OPENING = {"source": LONG_SOURCE, "holder": _RUNNER}
 REASONS = ("no id", "amount is negative", HOSTILE)
 
 
@@ -35,8 +37,8 @@ def filled(endpoint):
         _publish(endpoint)
         _kill(client)
         _lease(client)
-        for name, queue in (("gone", "flow"), (LONG_LINK, LONG_QUEUE)):
-            RawLink(client, token=_TOKEN, link=name, queue=queue, source=LONG_SOURCE).close()
+        for name, queue, ack in (("gone", "flow", 2), (LONG_LINK, LONG_QUEUE, 1)):
+            RawLink(client, link=name, queue=queue, ack=ack, **_OPENING).close()
         with Channel(endpoint, label="worker-3:4711") as channel, _alive(client):
             consumer = channel.consume("invoices", mode="client", prefetch=40)
             for _ in range(40):
@@ -140,8 +142,7 @@ def _repeated(work):
 @contextmanager
 def linked(client):
     """Keeps the link with the long name live; it holds two messages and has set one aside."""
-    opening = {"link": LONG_LINK, "queue": LONG_QUEUE, "source": LONG_SOURCE}
-    link = RawLink(client, token=_TOKEN, **opening)
+    link = RawLink(client, link=LONG_LINK, queue=LONG_QUEUE, **_OPENING)
     subscription = link.subscribe()
     link.deliver(subscription, 1, [1, 2])
     link.stored()

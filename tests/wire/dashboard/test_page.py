@@ -16,6 +16,7 @@ from tests.wire.dashboard.contents import (
     LONG_QUEUE,
     LONG_SESSION,
     LONG_SOURCE,
+    PID,
     QUERY,
     linked,
     reject,
@@ -154,7 +155,7 @@ def test_links(page, live_link):
     long = page.row(caption, live_link)
     assert "live" in long[0]
     assert long[1:4] == [LONG_SOURCE, LONG_QUEUE, "2"]
-    assert long[7:] == ["h · process 1"]
+    assert long[7:] == [f"h · process {PID}"]
     assert page.find(".badge.bad").get_attribute("title") == f"bad {HOSTILE}"
     assert "absent" in page.row(caption, "gone")[0]
     page.type("#filter", "GONE")
@@ -176,8 +177,11 @@ def test_a_link(page, live_link):
     assert {"opened", "held oldest age"} <= facts.keys()
     assert (facts["ack"], facts["held"], facts["paused"]) == ("settled", "2", "no")
     assert (facts["set aside reason"], facts["window messages"]) == (f"bad {HOSTILE}", "9")
-    assert (facts["host"], facts["application"]) == ("h", "test")
+    shown = (facts["host"], facts["pid"], facts["application"])
+    assert shown == ("h", str(PID), "test")
     assert "token" not in facts
+    page.open("link/gone")
+    assert page.facts()["ack"] == "stored"
 
 
 # --- messages ---
@@ -313,6 +317,31 @@ def test_a_redrive(page, contents):
     assert found == [[b"0"], [b"2"], [b"1", b"3"]]
     for name in ("lived", "tombs", "check"):
         contents.delete(name, force=True)
+
+
+def test_a_redrive_in_parts(page):
+    """M5, Q6: a long redrive is made of the calls that its dialog first named; Cancel ends it."""
+    page.open("queue/orders.dead")
+    page.script(
+        """const fetched = window.fetch;
+           window.asked = [];
+           window.fetch = (path, options) => path !== "api/redrive" ? fetched(path, options)
+             : new Promise((done) => window.asked.push([options.body, () => done(
+                 new Response('{"messages": 1, "last_position": 1, "more": true, "left": 9}'))]));
+           window.answer = () => window.asked.at(-1)[1]();"""
+    )
+    page.click("#redrive")
+    page.click("#confirm")
+    page.says("#confirm", "Working")
+    page.type("#reason", "another")
+    page.script("answer()")
+    page.says("dialog", "1 message moved so far.")
+    page.until(lambda: page.script("return asked.length") == 2)
+    page.click("#cancel")
+    page.script("answer()")
+    page.says("#toast", "Redrove 2 messages of orders.dead; 9 stay.")
+    calls = [json.loads(body) for body in page.script("return asked.map(([body]) => body)")]
+    assert [(each["reason"], each["last_position"]) for each in calls] == [("", 0), ("", 1)]
 
 
 def test_a_release(page, contents):
@@ -510,6 +539,19 @@ def test_what_is_not_updated_is_not_live(page):
     page.says(".live", "Live")
     page.script("window.fetch = () => new Promise(() => {})")
     page.says(".live", "Waiting")
+
+
+def test_what_was_hidden_is_not_live(page):
+    """M5: a page that was hidden shows its old figures as live only after an answer."""
+    page.open()
+    page.says(".live", "Live")
+    shown = page.script(
+        """window.fetch = () => new Promise(() => {});
+           state.seen -= 3600000;
+           document.dispatchEvent(new Event("visibilitychange"));
+           return document.querySelector(".live").innerText;"""
+    )
+    assert shown == "Waiting"
 
 
 def test_a_broker_that_goes_and_comes_back(browser, tmp_path):

@@ -140,7 +140,10 @@ def sign_in(page, token):
 
 
 def test_signing_in_and_out(browser, guarded):
-    """M5, A1: a wrong token is refused in the dialog; a right one stays in its tab alone."""
+    """M5, A1: a wrong token is refused in the dialog; a right one stays in its tab alone.
+
+    Another user's rates are not computed from the figures that the first one saw.
+    """
     page = Page(browser, guarded.broker.http_endpoint)
     page.open(wanted="dialog[open]")
     page.says(".live", "Not signed in")
@@ -161,12 +164,19 @@ def test_signing_in_and_out(browser, guarded):
     assert page.script("return [localStorage.length, document.cookie]") == [0, ""]
     browser.refresh()
     page.row("Queues", "other")
+    assert page.script("return samples.has('totals')")
+    page.script("samples.set('of watcher', {})")
     page.click(".side button")
     page.find("dialog[open] #token")
     assert page.rows("Queues") is None
     page.says(".live", "Not signed in")
     assert page.all(".user") == []
     assert page.script("return sessionStorage.length") == 0
+    sign_in(page, guarded.tokens["tenant"])
+    page.row("Queues", "tenant.a")
+    assert not page.script("return samples.has('of watcher')")
+    page.click(".side button")
+    page.find("dialog[open] #token")
     page.check_console()
 
 

@@ -702,7 +702,7 @@ function drawLinks(data) {
 
 /** A field of a link by its name, as `ackq link show` has it. */
 function linkFact([name, value]) {
-  const shown = name === "ack" ? (value === 2 ? "stored" : "settled") : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "string" ? named(value || "–")
+  const shown = typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "string" ? named(value || "–") : name === "pid" ? String(value)
     : name.endsWith("_ms") ? age(value) : name.endsWith("_us") ? time(value) : count(value);
   return h("div", { key: name }, h("dt", {}, name.replace(/_(ms|us)$/, "").replaceAll("_", " ")), h("dd", {}, shown));
 }
@@ -970,13 +970,14 @@ function confirmRedrive({ queue, messages, reasons }) {
     ],
     act: async (dialog) => {
       let [moved, last] = [0, 0];
+      const { cause, reason, to } = dialog;
       const most = Number(dialog.most) || 0;
       for (;;) {
-        const done = await ask("api/redrive", { queue, cause: dialog.cause, reason: dialog.reason, to_queue: dialog.to, last_position: last, max_messages: most && most - moved });
+        const done = await ask("api/redrive", { queue, cause, reason, to_queue: to, last_position: last, max_messages: most && most - moved });
         moved += done.messages;
         last = done.last_position;
         dialog.moved = moved;
-        if (!done.more || (most && moved >= most)) return `Redrove ${plural(moved, "message")} of ${queue}${dialog.to ? ` to ${dialog.to}` : ""}${done.left ? `; ${whole.format(done.left)} stay` : ""}.`;
+        if (!done.more || (most && moved >= most) || state.dialog !== dialog) return `Redrove ${plural(moved, "message")} of ${queue}${to ? ` to ${to}` : ""}${done.left ? `; ${whole.format(done.left)} stay` : ""}.`;
         drawDialog();
       }
     },
@@ -1030,6 +1031,7 @@ function signIn(refusal) {
           throw error;
         }
       }
+      samples.clear();
       sessionStorage.setItem(TOKEN_KEY, state.token);
       state.refusal = null;
       return "";
@@ -1104,7 +1106,12 @@ function press(event) {
 
 addEventListener("hashchange", follow);
 addEventListener("keydown", press);
-document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  state.late = Date.now() - state.seen > 2 * POLL_MS;
+  draw();
+  poll();
+});
 document.getElementById("dialog").addEventListener("close", () => { if (state.dialog) closeDialog(); });
 state.route = readRoute();
 draw();
