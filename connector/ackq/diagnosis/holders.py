@@ -21,6 +21,10 @@ _QUIET_MS: Final = 60_000
 # breaks it.
 _LONG_BATCH_MS: Final = 900_000
 _MANY_ATTEMPTS: Final = 3
+_NOT_SHOWN: Final = (
+    "More is not shown: it ended just now, or reads also a queue on which the user has no "
+    "permission. An observer sees it."
+)
 
 
 def leases(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
@@ -29,6 +33,13 @@ def leases(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
         session = facts.sessions.get(holding.session)
         if session is not None:
             yield _lease(facts, holding, session)
+        elif holding.session:
+            yield Finding(
+                "lease-not-shown",
+                Severity.NOTE,
+                f"The session '{holding.session}' has leased {_held(holding)} "
+                f"{since(holding.age_ms, facts.now_us)}. {_NOT_SHOWN}",
+            )
 
 
 def channels(facts: QueueFacts, _: QueueInfo) -> Iterator[Finding]:
@@ -55,13 +66,21 @@ def unread(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         return
     ready, age = f"{are(queue.ready, 'message')} ready", duration(queue.oldest_age_ms)
     consumers = facts.holdings.consumers
-    readers = [facts.sessions[name] for name in queue.sessions if name in facts.sessions]
+    readers = [each for name, each in facts.sessions.items() if name in queue.sessions]
+    hidden = [name for name in queue.sessions if name not in facts.sessions]
     if any(consumer.has_room for consumer in consumers):
         yield Finding("delivering", Severity.NOTE, f"{ready}, and being delivered.")
     elif any(session.live for session in readers):
         yield _between_batches(ready, readers)
     elif consumers:
         yield _no_room(facts, f"{ready}, the oldest for {age}")
+    elif hidden:
+        names = ", ".join(f"'{name}'" for name in hidden[:_SHOWN])
+        yield Finding(
+            "readers-not-shown",
+            Severity.NOTE,
+            f"{ready}, the oldest for {age}; the queue has the readers {names}. {_NOT_SHOWN}",
+        )
     elif readers:
         names = ", ".join(f"'{session.session}'" for session in readers[:_SHOWN])
         yield Finding(

@@ -135,7 +135,8 @@ def _missing(facts: QueueFacts) -> Finding:
 
 def _nothing_stuck(facts: QueueFacts, queue: QueueInfo) -> Finding:
     if facts.messages:
-        return Finding("nothing-stuck", Severity.OK, "Nothing is stuck.")
+        seen = " of what the user may see" if facts.limited else ""
+        return Finding("nothing-stuck", Severity.OK, f"Nothing{seen} is stuck.")
     if not queue.published:
         sentence = "The queue is empty, and no message was ever published to it."
     else:
@@ -238,7 +239,7 @@ def _redeclare(name: str) -> str:
 
 def _dead_letters(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     target, dead = queue.properties.dead_letter_queue, facts.dead_letters
-    if target and dead is None:
+    if target and dead is None and "dead_letters" not in facts.denied:
         yield Finding(
             "dead-letter-queue-missing",
             Severity.WARNING,
@@ -341,6 +342,22 @@ def _expiry(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
         )
 
 
+def _denied(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
+    if "batches" in facts.denied:
+        yield Finding(
+            "batches-not-shown",
+            Severity.NOTE,
+            "The batches with rows staged for the queue are shown to observers alone.",
+        )
+    if "dead_letters" in facts.denied:
+        yield Finding(
+            "dead-letter-queue-not-shown",
+            Severity.NOTE,
+            f"The dead-letter queue '{queue.properties.dead_letter_queue}' is not shown: the user "
+            "has no permission on it.",
+        )
+
+
 def _transient(_: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
     if not queue.properties.durable:
         yield Finding(
@@ -374,6 +391,7 @@ _QUEUE_RULES: Final[tuple[Callable[[QueueFacts, QueueInfo], Iterator[Finding]], 
     _limit,
     _dead_letters,
     _staged,
+    _denied,
     _expiry,
     _transient,
     _links,

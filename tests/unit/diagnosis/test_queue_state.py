@@ -19,13 +19,17 @@ from ackq.info import (
     SessionInfo,
 )
 
+HIDDEN = "hidden"
 NOW_US = 1_357_034_400_000_000  # 2013-01-01 10:00:00 UTC
 PROBLEM, WARNING, NOTE = Severity.PROBLEM, Severity.WARNING, Severity.NOTE
-BESIDE = ("dead_letters", "serving", "sources", "outbound")
+BESIDE = ("dead_letters", "serving", "sources", "outbound", "denied")
 
 
 def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(), **queue):
-    """Facts of queue `q`, durable by default, which `sessions` read."""
+    """Facts of queue `q`, durable by default, which `sessions` read.
+
+    A session that is given as its name is not shown to the user.
+    """
     rest = {name: queue.pop(name) for name in BESIDE if name in queue}
     return QueueFacts(
         "q",
@@ -33,11 +37,11 @@ def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(),
         QueueInfo(
             queue="q",
             properties=QueueProperties(**{"durable": True, **dict(properties)}),
-            sessions=[each.session for each in sessions],
+            sessions=[getattr(each, "session", each) for each in sessions],
             **queue,
         ),
         Holdings(**(holdings or {})),
-        {each.session: each for each in sessions},
+        {each.session: each for each in sessions if each != HIDDEN},
         tuple(batches),
         **rest,
     )
@@ -187,6 +191,24 @@ def alarmed(alarm):
         (held_by(channel(connected=False)), "unacked-at-consumer", NOTE, "connection is cut", ""),
         (held_by(channel()), "unacked-at-consumer", NOTE, "no longer has a consumer on", ""),
         (bounded(durable=False), "not-durable", NOTE, "", ""),
+        # Q9, A2: what the user may not see is said to be so.
+        (READY | {"sessions": [HIDDEN, IDLE]}, "readers-not-shown", NOTE, "'hidden'. More is", ""),
+        (held_by(held(session=HIDDEN)), "lease-not-shown", NOTE, "'hidden' has leased 5 mess", ""),
+        ({"denied": {"batches"}}, "batches-not-shown", NOTE, "to observers alone", ""),
+        (
+            bounded(dead_letter_queue="d") | {"denied": {"dead_letters"}},
+            "dead-letter-queue-not-shown",
+            NOTE,
+            "'d' is not shown",
+            "",
+        ),
+        (
+            READY | {"unacked": 5, "sessions": [HIDDEN]},
+            "nothing-stuck",
+            Severity.OK,
+            "of what the",
+            "",
+        ),
         # S5, S8, S13: what sessions hold, and what they keep.
         (
             {"sessions": [session()], **held_by(lease(age_ms=HOUR_MS))},
@@ -247,6 +269,10 @@ def test_a_state_has_its_sentence(given, code, severity, sentence, remedy):
         (bounded(max_bytes=101) | BYTES, ["queue-empty"]),
         (DROPS | {"ready": 2, "unacked": 5}, ["no-consumer"]),
         (link(), ["queue-empty"]),
+        (
+            bounded(dead_letter_queue="d") | {"denied": {"dead_letters"}},
+            ["queue-empty", "dead-letter-queue-not-shown"],
+        ),
     ],
 )
 def test_what_is_as_it_should_be(given, expected):

@@ -6,6 +6,8 @@ import shutil
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
 from tests.eventually import eventually
+from tests.fakes.raw_client import holder as raw_holder
+from tests.wire.access.conftest import with_master
 from tests.wire.cli.conftest import ackq_on, read
 
 # A reader that is not known to be gone counts as live for 15 s.
@@ -65,6 +67,26 @@ def test_a_lease_of_a_live_reader_and_of_one_that_is_gone(run, endpoint, admin):
     eventually("the reader's absence", lambda: not admin.session(queue).live, within_s=ABSENCE_S)
     sentence = findings(run, queue)["lease-times-out"]["sentence"]
     assert re.search(r"1\.0 h: in (60\.0|59\.\d) min the messages are", sentence), sentence
+
+
+def test_what_a_user_may_not_see(tmp_path, monkeypatch):
+    """Q9, A2: a user without a role gets the findings that it may see; what it may not is named."""
+    with with_master(tmp_path) as guarded:
+        guarded.add("app", read="q")
+        monkeypatch.setenv("ACKQ_TOKEN", guarded.tokens["app"])
+        with guarded.client("master") as master:
+            master.declare("dead")
+            master.declare("other")
+            master.declare(dead_letter_queue="dead")
+            master.publish(b"a", b"b")
+            master.stage([b"c"], stage_id=b"s" * 16, seal=(1, 2))
+            master.open(raw_holder(), session="both", queues=["q", "other"], max_messages=1)
+        found = findings(ackq_on(guarded.broker.endpoint), "q")
+    assert found.keys() == {
+        *("nothing-stuck", "readers-not-shown", "lease-not-shown"),
+        *("batches-not-shown", "dead-letter-queue-not-shown"),
+    }
+    assert "'both' has leased 1 message" in found["lease-not-shown"]["sentence"]
 
 
 def test_a_restored_journal(broker, tmp_path):

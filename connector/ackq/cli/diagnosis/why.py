@@ -17,13 +17,19 @@ from ackq.client import Admin
 from ackq.diagnosis.finding import broken
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
-from ackq.errors import QueueNotFoundError, SessionNotFoundError, UnsupportedError
-from ackq.info import LinkInfo, OutboundReport, QueueInfo, SessionInfo
+from ackq.errors import (
+    PermissionDeniedError,
+    QueueNotFoundError,
+    SessionNotFoundError,
+    UnsupportedError,
+)
+from ackq.info import BatchInfo, LinkInfo, OutboundReport, QueueInfo, SessionInfo
 from ackq.text import printable
 
 L = TypeVar("L", LinkInfo, OutboundReport)
 
-_MOST_SESSIONS = 50
+# With more sessions than this the broker's list of all is read, instead of each by its name.
+_NAMED_SESSIONS = 50
 
 
 @click.command()
@@ -54,17 +60,19 @@ def gather(admin: Admin, name: str) -> QueueFacts:
     try:
         queue = admin.queue(name)
         holdings = admin.holdings(name)
-        batches = tuple(admin.batches(name)) if queue.staged else ()
     except QueueNotFoundError:
         return facts
-    names = {*queue.sessions, *(each.session for each in holdings.holdings if each.session)}
+    denied: set[str] = set()
+    holding = {each.session for each in holdings.holdings if each.session}
+    names = {*queue.sessions, *holding}
     return replace(
         facts,
         queue=queue,
         holdings=holdings,
-        sessions=_sessions(admin, sorted(names)[:_MOST_SESSIONS]),
-        batches=batches,
-        dead_letters=_dead_letters(admin, queue),
+        sessions=_sessions(admin, names, holding),
+        batches=_batches(admin, queue, denied),
+        dead_letters=_dead_letters(admin, queue, denied),
+        denied=frozenset(denied),
         sources=tuple(
             each.queue for each in admin.queues() if each.properties.dead_letter_queue == name
         )
@@ -75,14 +83,31 @@ def gather(admin: Admin, name: str) -> QueueFacts:
     )
 
 
-def _sessions(admin: Admin, names: list[str]) -> dict[str, SessionInfo]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = admin.session(name)
-        except SessionNotFoundError:
-            continue  # it ended meanwhile
-    return found
+def _sessions(admin: Admin, names: set[str], holding: set[str]) -> dict[str, SessionInfo]:
+    """The sessions that the user may see: those that hold messages, then the live ones."""
+    if len(names) > _NAMED_SESSIONS:
+        found = [each for each in admin.sessions(finished=True) if each.session in names]
+    else:
+        found = [each for name in names for each in _session(admin, name)]
+    found.sort(key=lambda each: (each.session not in holding, not each.live, each.session))
+    return {each.session: each for each in found}
+
+
+def _session(admin: Admin, name: str) -> list[SessionInfo]:
+    try:
+        return [admin.session(name)]
+    except SessionNotFoundError:
+        return []  # it ended meanwhile, or the user may not see it
+
+
+def _batches(admin: Admin, queue: QueueInfo, denied: set[str]) -> tuple[BatchInfo, ...]:
+    try:
+        return tuple(admin.batches(queue.queue)) if queue.staged else ()
+    except QueueNotFoundError:
+        return ()
+    except PermissionDeniedError:
+        denied.add("batches")
+        return ()
 
 
 def _links(listed: Callable[[], list[L]], queue: str) -> tuple[L, ...]:
@@ -92,9 +117,12 @@ def _links(listed: Callable[[], list[L]], queue: str) -> tuple[L, ...]:
         return ()  # an older broker
 
 
-def _dead_letters(admin: Admin, queue: QueueInfo) -> QueueInfo | None:
+def _dead_letters(admin: Admin, queue: QueueInfo, denied: set[str]) -> QueueInfo | None:
     target = queue.properties.dead_letter_queue
     try:
         return admin.queue(target) if target else None
     except QueueNotFoundError:
+        return None
+    except PermissionDeniedError:
+        denied.add("dead_letters")
         return None
