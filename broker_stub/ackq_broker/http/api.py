@@ -7,7 +7,7 @@ the same servicer; a read keeps the event loop for a few milliseconds at most.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -22,7 +22,7 @@ from ackq import limits
 from ackq.errors import AckqError, InvalidArgumentError, SessionNotFoundError
 from ackq.v1 import admin_pb2, links_pb2, sessions_pb2
 from ackq_broker.core import views
-from ackq_broker.core.commands import SessionInfo
+from ackq_broker.core.commands import QueueInfo, SessionInfo
 from ackq_broker.http import json_rows
 from ackq_broker.http.context import Context, View
 from ackq_broker.http.dead_letters import DeadLetterCounts
@@ -83,7 +83,7 @@ class Api:
         self._sessions = Listing(
             context.engine,
             lambda: views.session_names(core.state),
-            lambda name: views.list_sessions(core.state, name)[0],
+            self._unfinished,
         )
         self._links = Listing(
             context.engine, lambda: views.link_names(core.state), context.links.look
@@ -98,14 +98,16 @@ class Api:
         view = self._view(request)
         info = await self._context.admin.server_info(asked)
         table = await self._queues.get(view)
-        others = {
-            "sessions": len(views.session_names(self._engine.core.state)),
-            "links": len(views.link_names(self._engine.core.state)),
-            "publishers": self._context.publishing.publishers(0)[1],
-        }
+        others = {}
+        if view.shows is None:
+            others = {
+                "sessions": len((await self._sessions.get()).rows),
+                "links": len(views.link_names(self._engine.core.state)),
+                "publishers": self._context.publishing.publishers(0)[1],
+            }
         return {
             **json_rows.plain(info),
-            **(others if view.shows is None else {}),
+            **others,
             "user": caller.user,
             "may_release": self._context.may(caller, *_RELEASE),
             "totals": table.totals,
@@ -133,7 +135,7 @@ class Api:
         self._context.check(request, f"{_ADMIN}ListHoldings", asked)
         view, core, now_us = self._view(request), self._engine.core, self._engine.clock.now_us()
         (found,) = views.list_queues(core.state, name)
-        readers = await self._session_rows(request, found.sessions[:_MOST])
+        readers = await self._session_rows(request, await self._readers(found))
         shown = found.dead_letters_held and view.reads(name)
         dead = await self._dead_letters.of(name) if shown else None
         held = await self._context.admin.list_holdings(asked)
@@ -241,6 +243,17 @@ class Api:
         done = await self._context.act(request, f"{_SESSIONS}ReleaseSession", asked, release)
         return {"released": done.released, "dropped": done.dropped}
 
+    def _unfinished(self, name: str) -> SessionInfo | None:
+        (session,) = views.list_sessions(self._engine.core.state, name)
+        return None if self._context.sessions.finished(session) else session
+
+    async def _readers(self, queue: QueueInfo) -> Sequence[str]:
+        """The sessions of a queue; of many those with leases, then those heard of last."""
+        if len(queue.sessions) <= _MOST:
+            return queue.sessions
+        rows = (await self._sessions.get()).rows
+        return await self._engine.run(partial(_first_readers, rows, queue.queue))
+
     async def _body(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of a request; without a login the body is not read (A3)."""
         self._context.caller(request, request.path)
@@ -285,6 +298,12 @@ def _found_sessions(
         if part in row.session.casefold() or any(part in name.casefold() for name in row.queues)
     ]
     return len(rows), sorted(found, key=lambda row: row.leased_at_us if row.leased else 1 << 62)
+
+
+def _first_readers(rows: tuple[SessionInfo, ...], queue: str) -> list[str]:
+    found = [row for row in rows if queue in row.queues]
+    found.sort(key=lambda row: (not row.leased, -row.heard_us))
+    return [row.session for row in found[:_MOST]]
 
 
 def _found_links(

@@ -40,7 +40,8 @@ class Listing(Generic[T]):
     Args:
         engine: Provides the broker's time and worker threads.
         names: Returns all names, cheaply, in any order.
-        read: Returns the row of a name; raises NotFoundError when it does not exist.
+        read: Returns the row of a name, None for one that the list leaves out; raises NotFoundError
+            when it does not exist.
         clock: Returns seconds.
         pause: Sleeps for the given seconds.
     """
@@ -49,7 +50,7 @@ class Listing(Generic[T]):
         self,
         engine: Engine,
         names: Callable[[], Sequence[str]],
-        read: Callable[[str], T],
+        read: Callable[[str], T | None],
         clock: Callable[[], float] = time.perf_counter,
         pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
@@ -80,9 +81,11 @@ class Listing(Generic[T]):
         busy_s, began_s = 0.0, self._clock()
         for name in self._sorted:
             try:
-                rows.append(self._read(name))
+                row = self._read(name)
             except NotFoundError:
                 continue  # deleted while the others were read
+            if row is not None:
+                rows.append(row)
             spent_s = self._clock() - began_s
             if spent_s >= _SLICE_S:
                 busy_s += spent_s

@@ -75,7 +75,9 @@ def add_routes(app: web.Application, context: Context) -> None:
         every = not pattern
         async with scraping:
             found = await figures.queues(context.engine, pattern)
-            held = await figures.sessions(context.engine)
+            known = await figures.sessions(context.engine)
+            finished = context.sessions.finished
+            held = [each async for each in figures.slices(known) if not finished(each)]
             links = await _links(context)
         # A slow reader delays no other scrape, and is not waited for without end.
         async with asyncio.timeout(_WRITE_S):

@@ -156,12 +156,17 @@ class SessionsService:
                 if request.session:
                     raise
                 continue  # it was released in the meantime
-            live = self._liveness.live(session.incarnation)
-            if whole or not finished(session, now_us, live=live):
+            if whole or not self.finished(session):
+                live = self._liveness.live(session.incarnation)
                 away_ms = self._liveness.away_ms(session.incarnation)
                 listed.append(session_info(session, now_us, live=live, away_ms=away_ms))
         await self._engine.wait_synced()
         return pb.ListSessionsResponse(sessions=listed)
+
+    def finished(self, session: commands.SessionInfo) -> bool:
+        """Whether a session is finished: lists and metrics leave it out (S8)."""
+        live = self._liveness.live(session.incarnation)
+        return finished(session, self._engine.clock.now_us(), live=live)
 
     def live(self, incarnation: str) -> bool:
         """Whether the holder of an incarnation counts as live (S3)."""
