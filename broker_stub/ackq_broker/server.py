@@ -45,7 +45,7 @@ from ackq_broker.service.sessions.liveness import Liveness
 from ackq_broker.service.sessions.service import SessionsService
 from ackq_broker.service.transport.access import Access, HealthOfUsers, add_reflection
 from ackq_broker.service.transport.first_reads import FirstReads
-from ackq_broker.service.transport.listening import Address, bind, check_free
+from ackq_broker.service.transport.listening import Address, bind, check_apart, check_free
 from ackq_broker.service.transport.rpc import service_handler
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ async def serve(options: Options, stop: asyncio.Event, ready: OnReady) -> None:
         AckqError: The broker cannot start; names the cause and the remedy.
     """
     http = None
+    check_apart(options.listen, options.http)
     if options.http is not None:
         options.security.check_host(options.http.host)
         http = _http_server(options.http)

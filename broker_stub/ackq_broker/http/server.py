@@ -25,7 +25,7 @@ from ackq.errors import AckqError, status_of
 from ackq_broker.http import api, health, metrics
 from ackq_broker.http.context import Context, token_of
 from ackq_broker.security.logins import LoginFailures
-from ackq_broker.service.transport.listening import Address, check_free
+from ackq_broker.service.transport.listening import Address, check_free, explained
 
 # Modules that each add their paths by `add_routes(app, context)`.
 _MODULES: Final = (health, metrics, api)
@@ -92,12 +92,13 @@ class HttpServer:
         serving = self._runner.server
         assert serving is not None
         secured = context.credentials.https() if context.credentials is not None else None
-        self._server = await asyncio.get_running_loop().create_server(
-            serving,
-            sock=self._socket,
-            ssl=secured,
-            ssl_handshake_timeout=_IDLE_S if secured is not None else None,
-        )
+        with explained(self.address, "--http"):
+            self._server = await asyncio.get_running_loop().create_server(
+                serving,
+                sock=self._socket,
+                ssl=secured,
+                ssl_handshake_timeout=_IDLE_S if secured is not None else None,
+            )
         self._polling = context.engine.background(_poll(UnreadAnswers(), serving))
 
     async def close(self) -> None:

@@ -13,6 +13,12 @@ UNSHARE = shutil.which("unshare")
 SETPRIV = shutil.which("setpriv")
 
 
+TWICE = (
+    "The broker cannot listen on 127.0.0.1:15775: it is to listen on 127.0.0.1:15775, too, which"
+    " takes the same port."
+)
+
+
 def refused(*arguments, before=()):
     """The line with which `serve` ends, with status 2, and without errno or traceback."""
     done = subprocess.run(
@@ -125,7 +131,10 @@ def test_a_disk_without_room(mounted, more, told):
         ("--listen 7411", "--listen '7411' is not"),
         ("--listen host:", "--listen 'host:' is not"),
         ("--listen 127.0.0.1:99999", "--listen '127.0.0.1:99999' is not"),
+        ("--listen ::1:15775", "--listen '::1:15775' is not"),
         ("--http 0.0.0.0:0", "The broker does not listen on 0.0.0.0"),
+        ("--listen 127.0.0.1:15775 --http 127.0.0.1:15775", f"{TWICE} Choose another --http."),
+        ("--listen 127.0.0.1:15775 --listen 127.0.0.1:15775", f"{TWICE} Choose another --listen."),
     ],
 )
 def test_options_that_are_refused(tmp_path, options, told):

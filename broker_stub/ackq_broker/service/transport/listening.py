@@ -10,9 +10,11 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import permutations, product
 from pathlib import Path
 from typing import Final
 
@@ -58,9 +60,29 @@ def address(text: str) -> Address:
             listen=text,
         )
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
-        raise InvalidArgumentError(f"{text!r} is not HOST:PORT or unix:PATH.", listen=text)
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not bare or (":" in bare) != (host == f"[{bare}]") or not _is_port(port):
+        raise InvalidArgumentError(
+            f"{text!r} is not HOST:PORT, [IPV6]:PORT or unix:PATH.", listen=text
+        )
     return Address(host, int(port))
+
+
+def check_apart(listen: Sequence[Address], http: Address | None) -> None:
+    """Refuses addresses that need the same port: the later one could not be bound in the end.
+
+    Raises:
+        InvalidArgumentError: With the option to be changed.
+    """
+    given = [*((each, "--listen") for each in listen), *([(http, "--http")] if http else ())]
+    for at, (later, option) in enumerate(given):
+        for earlier, _ in given[:at]:
+            if _overlap(earlier, later):
+                raise InvalidArgumentError(
+                    f"The broker cannot listen on {later}: it is to listen on {earlier}, too, which"
+                    f" takes the same port. Choose another {option}.",
+                    listen=later,
+                )
 
 
 def check_free(listen: Address, option: str = "--listen") -> None:
@@ -72,11 +94,18 @@ def check_free(listen: Address, option: str = "--listen") -> None:
     Raises:
         InvalidArgumentError: With the cause and the remedy.
     """
-    try:
+    with explained(listen, option):
         if listen.path is None:
             _check_port(listen)
         else:
             _check_socket(listen.path)
+
+
+@contextmanager
+def explained(listen: Address, option: str) -> Iterator[None]:
+    """Turns the OSError of an address that cannot be bound into an InvalidArgumentError."""
+    try:
+        yield
     except OSError as error:
         raise InvalidArgumentError(
             f"The broker cannot listen on {listen}: {_cause(error, listen, option)}", listen=listen
@@ -84,12 +113,49 @@ def check_free(listen: Address, option: str = "--listen") -> None:
 
 
 def bind(listen: Address, add_port: Callable[[str], int]) -> Address:
-    """Binds an address with gRPC's `add_port`; returns it with the port that was bound."""
-    if listen.path is not None:
+    """Binds an address with gRPC's `add_port`; returns it with the port that was bound.
+
+    Raises:
+        InvalidArgumentError: It was taken since `check_free`, or gRPC cannot bind it.
+    """
+    try:
+        if listen.path is None:
+            return Address(listen.host, add_port(str(listen)))
         with _private():
             add_port(str(listen))
-        return listen
-    return Address(listen.host, add_port(str(listen)))
+    except RuntimeError as error:
+        check_free(listen)
+        raise InvalidArgumentError(
+            f"The broker cannot listen on {listen}: {error}", listen=listen
+        ) from error
+    return listen
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and int(text) <= _MAX_PORT
+
+
+def _overlap(one: Address, other: Address) -> bool:
+    if one.path is not None or other.path is not None:
+        return one.path == other.path
+    if not one.port or one.port != other.port:
+        return False
+    hosts = _ips(one), _ips(other)
+    return any(
+        # Linux serves IPv4 on `::`, too, but not IPv6 on `0.0.0.0`.
+        a == b or (a.is_unspecified and a.version >= b.version)
+        for pair in product(*hosts)
+        for a, b in permutations(pair)
+    )
+
+
+def _ips(listen: Address) -> set[IPv4Address | IPv6Address]:
+    """The addresses of a host, all of which gRPC binds; empty for an unknown one."""
+    try:
+        found = socket.getaddrinfo(listen.host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return set()
+    return {ip_address(place[0]) for *_, place in found}
 
 
 def _check_port(listen: Address) -> None:
