@@ -21,7 +21,7 @@ from ackq.client.condition import StreamCondition
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel, replace_channel
-from ackq.errors import AckqError, ClosedError, InternalError
+from ackq.errors import AckqError, ClosedError, InternalError, LimitError
 
 _log = logging.getLogger(__name__)
 # After waiting this long for the broker, a warning names the reason.
@@ -114,6 +114,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
         self._calls_ended = 0  # the sender of an older call stops
         self._lost = False  # the present call was cancelled for the broker's silence
         self._abandoned = False
+        self._served = False  # a call was answered
         self._outage: AckqError | None = None  # why the last call ended
         self._silent_since: float | None = None  # no answer since; infinity: it was logged
 
@@ -266,8 +267,10 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             self._channel = grpc_channel(self._broker)
             call = self._call = self._connect(self._channel, self._calls_ended)
         error: AckqError | None = None
+        answered = False
         try:
             for answer in call:
+                answered = self._served = True
                 self._silent_since = None
                 self._on_answer(answer)
         except grpc.RpcError as rpc:
@@ -285,6 +288,9 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             self._leave_connection()
             cause = f"it gave no sign of life for {limits.HEARTBEAT_MS} ms"
             error = errors.unavailable(self.endpoint, cause)
+        elif isinstance(error, LimitError) and self._served and not answered:
+            # The broker may still count the stream that ended: it learns of a cut later.
+            error = errors.unavailable(self.endpoint, error.message)
         elif error is None and not done:
             error = errors.unavailable(self.endpoint, "the broker ended the stream")
         self._outage = error

@@ -145,6 +145,18 @@ def test_late_answer_is_probed_and_only_what_is_missing_goes_again(broker, publi
     assert len(broker.publishing.streams) == 1
 
 
+def test_a_reconnect_within_the_limits_of_its_user_is_repeated(broker, publisher):
+    """P10, A5: the broker still counts the stream that was cut; the first opening is refused."""
+    full = fake.refusing(errors.LimitError("You have 1 of 1 connections."))
+    broker.publishing.scripts.extend([fake.answering(end=fake.Cut), full, full])
+    with publisher(broker) as out:
+        assert out.publish("m").result(SOON_S) == Confirmation(1)
+    assert len(broker.publishing.streams) == 4
+    broker.publishing.scripts.append(full)
+    with pytest.raises(errors.LimitError, match="1 of 1"):
+        publisher(broker).publish("m").result(SOON_S)
+
+
 @pytest.mark.parametrize("kind", [errors.PublisherForgottenError, errors.HistoryChangedError])
 def test_refused_publisher_fails_with_outcome_unknown(broker, publisher, kind):
     """P10, Q8: a forgotten publisher, or one of another history, takes no new id by itself."""
