@@ -29,8 +29,8 @@ class _WithoutPandas(MetaPathFinder):
 def main() -> None:
     """Runs the command line.
 
-    Exit status 1 for a damaged journal, 2 for a refused command, 141 if the reader of the output
-    ended.
+    Exit status 1 for a damaged journal, 2 for a refused command, 130 after Ctrl-C, 141 if the
+    reader of the output ended.
     """
     sys.meta_path.insert(0, _WithoutPandas())
     # gRPC, which reads this variable when it is imported, would add its own lines to the log for

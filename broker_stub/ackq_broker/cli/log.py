@@ -22,6 +22,7 @@ from ackq_broker.cli.explanations import explain
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 _REFUSED: Final = 2
+_INTERRUPTED: Final = 130
 _BROKEN_PIPE: Final = 141
 # Libraries whose messages below `warning` are not logged.
 _LIBRARIES: Final = ("aiohttp", "asyncio", "grpc")
@@ -99,6 +100,9 @@ def refusing() -> Iterator[None]:
         # The reader, `head` perhaps, has seen enough. Python writes what is left when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_BROKEN_PIPE)
+    except KeyboardInterrupt:
+        click.echo("ackq-broker: interrupted", err=True)
+        sys.exit(_INTERRUPTED)
     except (AckqError, OSError) as error:
         refuse(error)
 

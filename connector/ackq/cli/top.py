@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import select
 import sys
 import time
@@ -32,8 +34,10 @@ _LEFT: Final = frozenset({"QUEUE", "READ BY"})
 _OLD_MS: Final = 15 * 60 * 1000
 _KEY_S: Final = 0.1
 _HEAD_LINES: Final = 4
-_CLOSED: Final = "\x04"
-_QUIT: Final = frozenset({"q", "Q", _CLOSED})
+_NO_KEY: Final = b"\0"
+_QUIT: Final = re.compile(rb"[qQ\x04]")
+# What a terminal sends for an arrow or a function key.
+_OTHER_KEY: Final = re.compile(rb"\x1b[O\[][0-9;]*.?")
 
 
 @click.command()
@@ -124,7 +128,7 @@ def _watch(admin: Admin, endpoint: str, seconds: float, count: int | None) -> No
             # In a thread: an unavailable broker is retried for a long time, and `q` must work.
             Thread(target=_answer, args=(admin, seconds, answers), daemon=True).start()
             while answers.empty():
-                if pressed() in _QUIT:
+                if _ends(pressed()):
                     return
             answer = answers.get()
             if isinstance(answer, Look):
@@ -174,9 +178,17 @@ def screen(
     return Group(*lines, table)
 
 
+def _ends(keys: bytes) -> bool:
+    """Whether `q` is among the pressed keys, or the input was closed."""
+    return not keys or _QUIT.search(_OTHER_KEY.sub(b"", keys)) is not None
+
+
 @contextmanager
-def _keys() -> Iterator[Callable[[], str]]:
-    """Yields a function that returns a key pressed within a tenth of a second, or empty text."""
+def _keys() -> Iterator[Callable[[], bytes]]:
+    """Yields a function that returns the keys pressed within a tenth of a second, or `_NO_KEY`.
+
+    It reads the terminal itself: what Python's buffer has read, `select` does not report.
+    """
     import termios  # noqa: PLC0415 - not on every system
     import tty  # noqa: PLC0415
 
@@ -186,9 +198,9 @@ def _keys() -> Iterator[Callable[[], str]]:
     try:
         yield (
             lambda: (
-                (sys.stdin.read(1) or _CLOSED)
+                os.read(descriptor, 64)
                 if select.select([descriptor], [], [], _KEY_S)[0]
-                else ""
+                else _NO_KEY
             )
         )
     finally:

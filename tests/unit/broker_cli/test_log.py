@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from ackq_broker.cli.log import configure_log
+from ackq_broker.cli.log import configure_log, refusing
 from ackq_broker.engine.events import event
 
 
@@ -55,3 +55,10 @@ def test_nobody_else_begins_a_line(log):
     assert second.endswith("ERROR test failed")
     assert traceback
     assert all(line.startswith("  | ") for line in traceback)
+
+
+def test_an_interrupted_command_has_found_no_damage(capsys):
+    """O4: Ctrl-C ends `verify` with 130: status 1 would mean damage."""
+    with pytest.raises(SystemExit) as ended, refusing():
+        raise KeyboardInterrupt
+    assert (ended.value.code, capsys.readouterr().err) == (130, "ackq-broker: interrupted\n")

@@ -66,7 +66,7 @@ def test_on_a_terminal_until_q(endpoint, admin):
         os.close(theirs)
         drawn = bytearray()
         eventually("screens", lambda: _read(ours, drawn) or drawn.count(b"READ BY") >= 3)
-        os.write(ours, b"q")
+        os.write(ours, b"\x1b[Aq")  # an arrow, which has no effect, and `q`
         eventually("the end", lambda: _read(ours, drawn))
         assert process.wait(SOON_S) == 0
     os.close(ours)
