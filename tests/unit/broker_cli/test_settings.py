@@ -94,7 +94,7 @@ def test_an_unknown_key_is_refused(file):
 @pytest.mark.parametrize(
     ("flags", "environment", "text", "told"),
     [
-        ({"listen": ("7",)}, {}, "", "--listen '7' is not HOST:PORT or unix:PATH."),
+        ({"listen": ("7",)}, {}, "", "--listen '7' is not HOST:PORT, [IPV6]:PORT or unix:PATH."),
         ({}, {"ACKQ_BROKER_LOG_LEVEL": "loud"}, "", "ACKQ_BROKER_LOG_LEVEL 'loud' is not one of"),
         ({}, {"ACKQ_BROKER_MEMORY_LIMIT": "1"}, "", "ACKQ_BROKER_MEMORY_LIMIT '1' is no"),
         ({}, {}, "listen = 1.5", "listen in {file} 1.5 is not a string, number or boolean."),
