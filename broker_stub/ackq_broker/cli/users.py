@@ -27,6 +27,8 @@ _FILE: Final = click.option(
     help="Users file, which `user add` creates.  [ACKQ_BROKER_USERS]",
 )
 _LIMITS: Final = users.UserLimits.__struct_fields__
+# The limits that a user without its own does not have.
+_UNBOUNDED: Final = ("connections", "staged_bytes")
 _DOES: Final = {"read": "consume from", "write": "publish to", "configure": "declare and delete"}
 
 
@@ -38,13 +40,14 @@ def user() -> None:
 def _with_limits(command: Callable[..., None]) -> Callable[..., None]:
     for name in reversed(_LIMITS):
         text = name.replace("_", " ")
+        without = "no limit" if name in _UNBOUNDED else "the user's share of the broker's limits"
         command = click.option(
             f"--max-{name.replace('_', '-')}",
             name,
             type=click.IntRange(min=0),
             default=0,
             metavar="N",
-            help=f"Highest number of {text} at a time; 0: the user's share of the broker's limits.",
+            help=f"Highest number of {text} at a time; 0: {without}.",
         )(command)
     return command
 

@@ -149,6 +149,8 @@ def _write(path: Path, document: Any, tell: Callable[[], None]) -> None:
     try:
         with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
             file.write(tomlkit.dumps(document))
+            file.flush()
+            os.fsync(file.fileno())
         if path.exists():
             status = path.stat()
             os.chown(unfinished, status.st_uid, status.st_gid)
@@ -158,3 +160,8 @@ def _write(path: Path, document: Any, tell: Callable[[], None]) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import stat
 
 import pytest
 
 from ackq.errors import InvalidArgumentError, NotFoundError
 from ackq_broker.security import users, users_editor
 from ackq_broker.security.name_pattern import NamePattern
+from tests.libraries import replace
 
 
 def user(name="app", **fields):
@@ -45,6 +47,18 @@ read = 'orders'
     new = text.replace("'orders'  # theirs", '"bills"  # theirs')
     new = new.replace(f'["{token}"]\n', f'["{token}"]\nrole = "observer"\n')
     assert path.read_text() == new
+
+
+def test_a_change_is_on_disk(tmp_path, monkeypatch):
+    """A1: a change is on disk when the command ends: the content first, then the new name."""
+    path, synced = tmp_path / "users.toml", []
+
+    def fsync(descriptor):
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), path.exists()))
+
+    replace(monkeypatch, users_editor, os, fsync=fsync)
+    users_editor.add(path, user())
+    assert synced == [(False, False), (True, True)]
 
 
 def test_who_may_read_the_file_stays(tmp_path):
