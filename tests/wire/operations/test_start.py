@@ -103,10 +103,7 @@ def mounted(tmp_path):
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (
-            "true",
-            "the disk of {data} has no room for the 268435456 bytes that opening the journal needs",
-        ),
+        ("true", "the disk of {data} has no room for the 268435456 bytes or more that"),
         (
             "mkdir {folder}/data; dd if=/dev/zero of={folder}/full 2>/dev/null; true",
             "free some space, nothing is lost",
