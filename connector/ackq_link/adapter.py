@@ -103,6 +103,16 @@ class QueueLimits:
         found = {name: getattr(told, name) for name in names}
         return replace(self, **{name: each for name, each in found.items() if each is not None})
 
+    def beside(self, part: QueueLimits) -> QueueLimits:
+        """These limits after a look that told only a part (L14, L28)."""
+        names = ("consumer_timeout_s", "delivery_limit", "dead_letters")
+        if self.partial and part.kind:
+            told = {name: getattr(self, name) for name in names if getattr(part, name) is None}
+            found = replace(part, **told)
+        else:
+            found = replace(self, warnings=part.warnings)
+        return replace(found, dead_letters=False) if part.dead_letters is False else found
+
 
 class Positions(NamedTuple):
     """The origin keys of rows by their positions at the remote broker (L30).

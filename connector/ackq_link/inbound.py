@@ -225,8 +225,8 @@ class Inbound:
                     log(logging.WARNING, self.name, "limits", told)
                 continue
             failure = ""
-            if limits.partial and not holding.limits.partial:
-                limits = replace(holding.limits, warnings=limits.warnings)
+            if limits.partial:
+                limits = holding.limits.beside(limits)
             elif limits.dead_letters is None and holding.limits.dead_letters is False:
                 limits = replace(limits, dead_letters=False)
             if limits == holding.limits:
@@ -325,6 +325,8 @@ class Inbound:
             raise
         except GivenBackError as given:
             requeue = True
+            if not transfer.begun:
+                return early
             return given.held if given.action is OnMaxHold.STORE else 0
         finally:
             await subscription.close(requeue=requeue)

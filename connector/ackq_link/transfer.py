@@ -101,6 +101,9 @@ class Transfer:
         early: The number of redelivered messages to acknowledge as soon as they are matched (L15).
         on_reject: Where rejected messages go: with the limits that were learnt last it decides what
             may be rejected at the remote broker (L28, L29).
+
+    Attributes:
+        begun: Whether the edge has begun the subscription.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Transfer:
         self._holding = holding
         self._counters = counters
         self._early = early
+        self.begun = False
         self._on_reject = on_reject
         self._aside = SetAside()
         self._settlements = Settlements()
@@ -153,6 +157,7 @@ class Transfer:
             AckqError: The edge ended the link, or a delivery was held too long (`fail`).
         """
         await unless(stop, self._begin())
+        self.begun = True
         self._holding.subscribed()
         tasks = [
             asyncio.create_task(each)

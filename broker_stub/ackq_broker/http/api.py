@@ -135,7 +135,8 @@ class Api:
         self._context.check(request, f"{_ADMIN}ListHoldings", asked)
         view, core, now_us = self._view(request), self._engine.core, self._engine.clock.now_us()
         (found,) = views.list_queues(core.state, name)
-        readers = await self._session_rows(request, await self._readers(found))
+        names, reader_count = await self._readers(found)
+        readers = await self._session_rows(request, names)
         shown = found.dead_letters_held and view.reads(name)
         dead = await self._dead_letters.of(name) if shown else None
         held = await self._context.admin.list_holdings(asked)
@@ -144,7 +145,7 @@ class Api:
                 found, view.of_use(views.queue_use(core.state, name, _MOST)), now_us
             ),
             "readers": readers,
-            "reader_count": len(found.sessions),
+            "reader_count": reader_count,
             **json_rows.holdings(held),
             "dead": dead.as_dict() if dead is not None else None,
             "may": self._may(request, name),
@@ -247,12 +248,19 @@ class Api:
         (session,) = views.list_sessions(self._engine.core.state, name)
         return None if self._context.sessions.finished(session) else session
 
-    async def _readers(self, queue: QueueInfo) -> Sequence[str]:
-        """The sessions of a queue; of many those with leases, then those heard of last."""
-        if len(queue.sessions) <= _MOST:
-            return queue.sessions
-        rows = (await self._sessions.get()).rows
-        return await self._engine.run(partial(_first_readers, rows, queue.queue))
+    async def _readers(self, queue: QueueInfo) -> tuple[Sequence[str], int]:
+        """The sessions of a queue that are not finished, and their number.
+
+        Of many come first those with leases, then those heard of last.
+        """
+        if len(queue.sessions) > _MOST:
+            rows = (await self._sessions.get()).rows
+            return await self._engine.run(partial(_first_readers, rows, queue.queue))
+        names = []
+        for name in queue.sessions:
+            with suppress(SessionNotFoundError):
+                names += [name] if self._unfinished(name) is not None else []
+        return names, len(names)
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
         """The JSON object of a request; without a login the body is not read (A3)."""
@@ -300,10 +308,10 @@ def _found_sessions(
     return len(rows), sorted(found, key=lambda row: row.leased_at_us if row.leased else 1 << 62)
 
 
-def _first_readers(rows: tuple[SessionInfo, ...], queue: str) -> list[str]:
+def _first_readers(rows: tuple[SessionInfo, ...], queue: str) -> tuple[list[str], int]:
     found = [row for row in rows if queue in row.queues]
     found.sort(key=lambda row: (not row.leased, -row.heard_us))
-    return [row.session for row in found[:_MOST]]
+    return [row.session for row in found[:_MOST]], len(found)
 
 
 def _found_links(

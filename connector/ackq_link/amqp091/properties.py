@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -338,10 +338,14 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
     kept = base64.b64decode(extra[_TABLE]) if _TABLE in extra else None
     if kept is not None and int.from_bytes(kept[:4]) != len(kept) - 4:
         raise ValueError("its headers came cut")
-    own = {n: text for n, text in texts.items() if not n.startswith(BROKER_HEADERS)}
-    if kept is not None and dict(_headers(kept[4:], {})) == own:
+    own = _without_brokers(texts)
+    if kept is not None and _without_brokers(dict(_headers(kept[4:], {}))) == own:
         more = [(n.encode(), fields.encode(texts[n])) for n in texts.keys() - own.keys()]
-        table = fields.join([*fields.split(kept[4:]), *sorted(more)]) if more else kept
+        table = kept
+        if more:
+            brokers = tuple(each.encode() for each in BROKER_HEADERS)
+            came = [each for each in fields.split(kept[4:]) if not each[0].startswith(brokers)]
+            table = fields.join([*came, *sorted(more)])
     elif texts:  # also where an application has changed them since
         coded, types = extra.get(_JSON_HEADERS, ()), extra.get(_TYPES, {})
         table = fields.join(
@@ -359,6 +363,10 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
         return None, extra
     _check_lists(table)
     return table, extra
+
+
+def _without_brokers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in headers.items() if not name.startswith(BROKER_HEADERS)}
 
 
 def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from ackq_link.adapter import CutError, Limits, QueueLimits
 from ackq_link.hold_policy import HoldPolicy, HoldRules
 from ackq_link.inbound import _LEARN_S, Inbound, InboundRules
 from ackq_link.process import StoppedError
+from ackq_link.transfer import GivenBackError, Transfer
 from tests.fakes.clock import run
 
 RUN = run
@@ -74,6 +76,21 @@ async def test_a_look_that_tells_a_part_changes_nothing():
     learning = Learning(part, whole, part)
     await learning.run()
     assert learning.learnt == [whole, replace(whole, warnings=("no policy",))]
+    nothing = QueueLimits(delivery_limit=20, warnings=("refused",), partial=True)
+    more = QueueLimits("quorum", consumer_timeout_s=60, dead_letters=False, partial=True)
+    learning = Learning(part, nothing, more)
+    await learning.run()
+    assert learning.learnt == [
+        replace(part, warnings=("refused",)),
+        replace(more, delivery_limit=20),
+    ]
+
+
+async def test_a_part_that_says_that_dead_letters_are_dropped():
+    """L28: it is believed, whatever a whole look said before."""
+    whole, part = QueueLimits("quorum", dead_letters=True), QueueLimits("quorum", partial=True)
+    learning = Learning(whole, replace(part, dead_letters=False), part)
+    assert await learning.dead_letters() == [False, False]
 
 
 async def test_a_look_that_fails_is_logged_once(caplog):
@@ -157,3 +174,17 @@ async def test_a_refusal_ends_the_link_before_it_has_worked(monkeypatch, ends, w
     with pytest.raises(StoppedError if waits else NotFoundError):
         await link._run(ReadyEdge(), HoldPolicy(HoldRules()), served.stop)
     assert not served.ends
+
+
+async def test_a_give_back_before_the_subscription_began(monkeypatch):
+    """L15: what was given back before is still acknowledged as soon as it is matched."""
+
+    async def gone(_transfer, _stop):
+        raise GivenBackError(None, 0)
+
+    monkeypatch.setattr(Transfer, "run", gone)
+    link = Inbound("link", Source(), None, InboundRules())
+    subscription = AsyncMock()
+    holding = HoldPolicy(HoldRules())
+    assert await link._transfer(Mock(), holding, subscription, 5, asyncio.Event()) == 5
+    subscription.close.assert_awaited_once_with(requeue=True)

@@ -35,7 +35,7 @@ from ackq_broker.core.commands import (
 from ackq_broker.core.fields import RoutedRows
 from ackq_broker.core.publishing import prepared, repetition, writers
 from ackq_broker.core.queues import enqueue
-from ackq_broker.core.queues.bounds import NO_ROOM, BlockSize, overflowing, queue_full
+from ackq_broker.core.queues.bounds import NO_ROOM, BlockSize, bounded, overflowing, queue_full
 from ackq_broker.core.queues.routing import route, router_of
 from ackq_broker.core.queues.topology import exchange_not_found
 from ackq_broker.core.state.state import Stage, StagedRows, State, Writer
@@ -136,7 +136,8 @@ def stage_block(state: State, command: commands.StageBlock, now_us: int) -> Deci
             routing_key=routed.unroutable_key,
         )
     size = BlockSize(command.rows, command.payload_bytes, command.sizes)
-    ours = prepared.reserved(state, stage.batch)
+    refusing = any(bounded(state.queues[queue_id]) for queue_id in rows_of)
+    ours = prepared.reserved(state, stage.batch) if refusing else {}
     for queue_id, rows in rows_of.items():
         queue, freed = state.queues[queue_id], ours.get(queue_id, NO_ROOM)
         if overflowing(queue, rows, size, freed=freed):

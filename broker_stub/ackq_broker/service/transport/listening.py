@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from itertools import permutations, product
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -135,17 +135,16 @@ def _is_port(text: str) -> bool:
     return text.isdecimal() and int(text) <= _MAX_PORT
 
 
-def _overlap(one: Address, other: Address) -> bool:
-    if one.path is not None or other.path is not None:
-        return one.path == other.path
-    if not one.port or one.port != other.port:
+def _overlap(earlier: Address, later: Address) -> bool:
+    """Whether an address cannot be bound after one of `--listen`."""
+    if earlier.path is not None or later.path is not None:
+        return earlier.path == later.path
+    if not earlier.port or earlier.port != later.port:
         return False
-    hosts = _ips(one), _ips(other)
     return any(
-        # Linux serves IPv4 on `::`, too, but not IPv6 on `0.0.0.0`.
-        a == b or (a.is_unspecified and a.version >= b.version)
-        for pair in product(*hosts)
-        for a, b in permutations(pair)
+        # gRPC binds either wildcard for IPv4 and IPv6, but a later 0.0.0.0 leaves IPv6 to others.
+        a == b or a.is_unspecified or (b.is_unspecified and b.version >= a.version)
+        for a, b in product(_ips(earlier), _ips(later))
     )
 
 

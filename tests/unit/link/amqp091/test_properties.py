@@ -85,12 +85,13 @@ def test_changed_headers_go_out(change):
     assert read(back).headers == {**changed, "i": 5}
 
 
-def test_a_dead_letter_keeps_its_headers():
+@pytest.mark.parametrize("before", [[], [(b"ackq-dead-queue", b"S\0\0\0\1p")]])
+def test_a_dead_letter_keeps_its_headers(before):
     """L13: those that the local broker adds go out beside the whole table that came."""
     table = [(b"a", b"S\0\0\0\1b"), (b"\xff", b"b\1")]
-    rows = to_rows([b"x"], [message(headers=fields.join(table)[4:])])
+    rows = to_rows([b"x"], [message(headers=fields.join(table + before)[4:])])
     (pairs,) = rows.column("headers").to_pylist()
-    died = [*pairs, ("ackq-dead-queue", "q")]
+    died = list({**dict(pairs), "ackq-dead-queue": "q"}.items())
     (back,) = from_rows(rows.set_column(1, "headers", pa.array([died], HEADERS)), ["m"])
     more = [(b"ackq-dead-queue", b"S\0\0\0\1q")]
     expected = message(message_id=b"m", delivery_mode=2, headers=fields.join(table + more)[4:])
