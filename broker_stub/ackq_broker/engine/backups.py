@@ -66,10 +66,11 @@ class Backups:
         self._busy = True
         try:
             made = await self._engine.snapshots.back_up(self._directory.absolute() / name)
-        except (OSError, AckqError) as error:
+        except AckqError as error:
             _log.error("the backup failed: %s", error)
-            if isinstance(error, AckqError):
-                raise
+            raise
+        except OSError as error:
+            _log.error("the backup failed: %s", error)
             place = self._directory / name
             told = f"There is no backup: {place}: {error.strerror or error}."
             remedy = _REMEDIES.get(error.errno or 0, "")

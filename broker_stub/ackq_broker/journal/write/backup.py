@@ -84,8 +84,20 @@ def back_up(
             directory=target,
         )
     make_directories(target.parent, disk)
+    making = unfinished(target)
     with _locked(target.parent):
-        return _make(data, capture, state, target, disk, going)
+        shutil.rmtree(making, ignore_errors=True)  # left by a process that died
+        disk.make_directory(making)
+        try:
+            copied = _fill(data, capture, state, making, disk, going)
+            total = sum(path.stat().st_size for path in making.iterdir())
+            disk.sync_directory(making)
+            disk.rename(making, target)
+            disk.sync_directory(target.parent)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+    return Backup(target, capture.position.sequence, total, copied)
 
 
 @contextmanager
@@ -110,29 +122,6 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _make(
-    data: DataDirectory,
-    capture: Capture,
-    state: Iterable[bytes],
-    target: Path,
-    disk: Disk,
-    going: Callable[[], bool],
-) -> Backup:
-    making = unfinished(target)
-    shutil.rmtree(making, ignore_errors=True)  # left by a process that died
-    disk.make_directory(making)
-    try:
-        copied = _fill(data, capture, state, making, disk, going)
-        total = sum(path.stat().st_size for path in making.iterdir())
-        disk.sync_directory(making)
-        disk.rename(making, target)
-        disk.sync_directory(target.parent)
-    except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
-        raise
-    return Backup(target, capture.position.sequence, total, copied)
 
 
 def _fill(

@@ -154,7 +154,7 @@ class _Flights:
         self._head = 0  # no earlier flight waits
 
     def add(self, sent_at: float, frame: PublishFrame) -> None:
-        """Records that a frame is sent; forgets those at the front that wait no more."""
+        """Records that a frame is sent; drops the oldest records whose frames are answered."""
         self.oldest()
         highest = max(frame.last, self._flights[-1].highest if self._flights else 0)
         self._flights.append(_Flight(sent_at, highest, frame))

@@ -1,4 +1,4 @@
-"""`ackq why` asks for what its findings are about, and for no more than the user may see."""
+"""What `ackq why` asks the broker for, and what it leaves out without permissions."""
 
 from unittest.mock import Mock
 
