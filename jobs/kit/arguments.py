@@ -35,7 +35,8 @@ def add_query(made: argparse.ArgumentParser, owner: str) -> None:
     """Adds the arguments of a job that runs a query; each `--option` is an option of `owner`."""
     add = made.add_argument
     add("--trigger", type=trigger, default=AVAILABLE_NOW, help=TRIGGER_HELP)
-    add("--option", **pair("NAME=VALUE", f"an option of {owner}, repeatable"))
+    option = pair("NAME=VALUE", f"an option of {owner}, repeatable")
+    add("--option", **{**option, "type": lambda text: _option(*option["type"](text))})
     add("--limit", type=positive, help="without --endpoint: the maximum number of flights")
     add("--verbose", action="store_true", help="show Spark's log on the screen")
 
@@ -83,6 +84,13 @@ def pair(metavar: str, described: str) -> dict[str, Any]:
         "default": [],
         "help": described,
     }
+
+
+def _option(name: str, value: str) -> tuple[str, str]:
+    """Refuses an option of the source that would name another place than the job settles at."""
+    if name.lower() in {"endpoint", "queue"}:
+        raise argparse.ArgumentTypeError(f"{name}: use --{name.lower()}")
+    return name, value
 
 
 def positive(text: str) -> int:

@@ -284,6 +284,7 @@ AMQP = ("--amqp", "amqp://h", "--amqp-queue", "q", "--amqp-data", "d")
         (queue_to_delta, [*LIVE, "--queue", "q"], "--checkpoint"),
         (queue_to_delta, ["--limit", "0"], "--limit"),
         (queue_to_delta, ["--option", "x"], "NAME=VALUE"),
+        (enrich_queue, ["--option", "Endpoint=h:1,i:1"], "use --endpoint"),
         (queue_to_delta, [*LIVE, "--trigger", "5"], "availableNow"),
         (queue_to_delta, ["--table", "."], "exists"),
         (delta_to_queue, ["--table", "t"], "--endpoint"),

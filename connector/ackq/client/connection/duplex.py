@@ -21,7 +21,13 @@ from ackq.client.condition import StreamCondition
 from ackq.client.connection import calls, errors, retry
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.grpc_channels import grpc_channel, replace_channel
-from ackq.errors import AckqError, ClosedError, InternalError, LimitError
+from ackq.errors import (
+    AckqError,
+    BrokerUnavailableError,
+    ClosedError,
+    InternalError,
+    LimitError,
+)
 
 _log = logging.getLogger(__name__)
 # After waiting this long for the broker, a warning names the reason.
@@ -290,7 +296,7 @@ class DuplexStream(ABC, Generic[S, Q, A]):
             error = errors.unavailable(self.endpoint, cause)
         elif isinstance(error, LimitError) and self._served and not answered:
             # The broker may still count the stream that ended: it learns of a cut later.
-            error = errors.unavailable(self.endpoint, error.message)
+            error = BrokerUnavailableError(error.message, endpoint=self.endpoint)
         elif error is None and not done:
             error = errors.unavailable(self.endpoint, "the broker ended the stream")
         self._outage = error

@@ -12,7 +12,7 @@ import grpc
 from ackq import limits
 from ackq.client.connection import errors
 from ackq.client.connection.broker import Broker
-from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError
+from ackq.errors import AckqError, AlreadyHeldError, BrokerUnavailableError, LimitError
 
 T = TypeVar("T")
 
@@ -52,6 +52,11 @@ class Backoff:
         self._clock = clock
         self._jitter = jitter
         self._failed_at: float | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether a wait was asked for since the last reset."""
+        return self._failed_at is not None
 
     def reset(self) -> None:
         """Resets the back-off after progress: the next failure counts as the first."""
@@ -109,7 +114,9 @@ class HolderBackoff:
 class Patience:
     """Decides after an error whether to wait and retry, or to give up.
 
-    Transient errors and a held session (S3) have a limit each.
+    Transient errors and a held session (S3) have a limit each. A user's limit right after a
+    transient error is one too: the broker may still count the stream that ended, as it learns of
+    a cut later.
 
     Args:
         broker: The broker that is called, with the limit for transient errors.
@@ -151,7 +158,7 @@ class Patience:
         if isinstance(error, AlreadyHeldError):
             self._gone.reset()  # a broker has answered
             wait_s = self._held.next_wait_s(error)
-        elif errors.is_transient(error):
+        elif errors.is_transient(error) or (isinstance(error, LimitError) and self._gone.failing):
             # A holder's silence does not count while the broker is down (S3, S5).
             self._held.reset()
             wait_s = self._gone.next_wait_s()

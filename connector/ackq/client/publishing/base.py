@@ -277,7 +277,7 @@ def _finalize_unclosed(stream: PublishStream[Any], warn: Callable[[int], None]) 
     """
     if stream.inherited:
         return
-    pending = stream.pending
+    pending = stream.dropped
     stream.abandon()
     if pending:
         warn(pending)

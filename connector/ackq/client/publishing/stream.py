@@ -105,6 +105,11 @@ class PublishStream(DuplexStream[S, bytes, Answer]):
         return self._state.pending
 
     @property
+    def dropped(self) -> int:
+        """Number of messages that `abandon` would leave without a result."""
+        return self._state.pending
+
+    @property
     def blocked(self) -> str | None:
         """Why the broker blocks publishers at the moment; None when it does not (P14)."""
         return self._state.blocked

@@ -53,6 +53,11 @@ class TransactionStream(PublishStream[TransactionState]):
         """Whether a commit was requested whose outcome commit() has not handed over."""
         return self._state.transaction.committing
 
+    @property
+    def dropped(self) -> int:
+        """Number of messages that `abandon` would roll back; a requested commit may take effect."""
+        return 0 if self.committing else self.pending
+
     def publish(
         self, destination: Destination, message: encoding.Message, payload_bytes: int
     ) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from typing import Final
 
 import grpc
 
@@ -15,10 +16,12 @@ from ackq import limits
 from ackq.client.connection import calls
 from ackq.client.connection.broker import Broker
 from ackq.client.connection.heartbeats import HeartbeatStream
-from ackq.errors import AckqError
+from ackq.errors import AckqError, HistoryChangedError, SessionNotFoundError
 from ackq.v1 import sessions_pb2 as pb
 
 _tokens: dict[int, bytes] = {}
+# Another broker may answer for a while, and then the session's again.
+_LOST: Final = (SessionNotFoundError, HistoryChangedError)
 
 
 def holder(application: str = "") -> pb.Holder:
@@ -47,9 +50,9 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
 
     @property
     def fenced(self) -> AckqError | None:
-        """Why the session is no longer held: another holder took over, or it no longer exists.
+        """Why the session is not held: another holder took over, or the broker does not know it.
 
-        None while the session is held.
+        None while the session is held. A broker that does not know it is asked again.
         """
         return self._fenced
 
@@ -60,11 +63,18 @@ class LivenessStream(HeartbeatStream[pb.HoldRequest, pb.HoldResponse]):
 
     def _on_answer(self, answer: pb.HoldResponse) -> None:
         super()._on_answer(answer)
+        self._fenced = None
         if answer.heartbeat_ms:
             with self.lock:
                 shortest_ms = min(limits.HEARTBEAT_SEND_MS, answer.heartbeat_ms)
                 self._state.interval_s = shortest_ms / 1000
                 self._changed.notify_all()
+
+    def _may_reconnect(self, error: AckqError) -> bool:
+        if isinstance(error, _LOST):
+            self._fenced = error
+            return True
+        return super()._may_reconnect(error)
 
     def _on_end(self, error: AckqError | None) -> None:
         if not self._abandoned:

@@ -58,13 +58,13 @@ _REASON_CHARACTERS: Final = 1_024
 def columns(options: SettleOptions, have: Iterable[str]) -> list[str]:
     """The columns that a settling write uses or requires.
 
-    `delivery_tag` always, `edge` with several edges, `outcome` unless it is set by option; `reason`
-    and `delay` if they exist, apply to the outcome, and are not set by option.
+    `delivery_tag` always, `edge` with several edges or if it exists, `outcome` unless it is set by
+    option; `reason` and `delay` if they exist, apply to the outcome, and are not set by option.
     """
     found, given = set(have), _set_by_option(options)
-    required = (
-        ("delivery_tag", EDGE, "outcome") if len(options.edges) > 1 else ("delivery_tag", "outcome")
-    )
+    # Tags are an edge's own: rows of an edge that `endpoint` does not name are refused (S12).
+    by_edge = len(options.edges) > 1 or EDGE in found
+    required = ("delivery_tag", EDGE, "outcome") if by_edge else ("delivery_tag", "outcome")
     names = [name for name in required if name not in given]
     for name in ("reason", "delay"):
         applies = options.outcome is None or options.outcome in APPLIES_TO[name]
@@ -92,12 +92,6 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
     for name in names:
         if name in _set_by_option(options):
             raise _set_twice(name)
-        if name == EDGE and name not in used:
-            raise SchemaError(
-                "Column 'edge' has no effect, as the option 'endpoint' names one broker. Name all"
-                " edges of the query, or leave the column out.",
-                column=name,
-            )
         if name not in used:
             raise SchemaError(
                 f"Column '{name}' has no effect with settle={options.outcome}: it is for"
@@ -176,7 +170,8 @@ def by_edge(
             if name not in found:
                 raise InvalidArgumentError(
                     f"Column 'edge' is '{name}', which is none of the endpoints"
-                    f" {', '.join(endpoints)}. Name the query's edges as its source does.",
+                    f" {', '.join(endpoints)}. Name the query's edges as its source does; a batch"
+                    " with rows of an edge that was removed needs the source's earlier endpoints.",
                     column=EDGE,
                 )
             found[name].append(batch.filter(pc.equal(names, name)))

@@ -37,10 +37,10 @@ def settle(
     whereas a settle call after the guard would be skipped by the replay.
 
     Args:
-        df: The rows to settle. Its column `delivery_tag` is used, and the columns `outcome`,
-            `reason` and `delay` for which there is no argument; other columns are ignored. The
-            columns `reason` and `delay` are optional and may be null. If a tag occurs twice, the
-            last row counts.
+        df: The rows to settle. Its column `delivery_tag` is used, `edge` if it has one, and the
+            columns `outcome`, `reason` and `delay` for which there is no argument; other columns
+            are ignored. The columns `reason` and `delay` are optional and may be null. If a tag
+            occurs twice, the last row counts.
         outcome: Outcome of all rows: `accepted`, `failed` (requeued, counts against the queue's
             delivery limit), `rejected` (dead-lettered) or `released` (requeued). None: the column
             `outcome` has each row's.

@@ -19,6 +19,7 @@ from ackq.client.connection.broker import Broker
 from ackq.errors import BrokerUnavailableError, InvalidArgumentError, SessionNotFoundError
 from ackq.spark import connections, task
 from ackq.spark.options.options import SettleOptions
+from ackq.spark.schema import EDGE
 from ackq.spark.settlement import rows
 from ackq.spark.task import Task
 from ackq.v1 import sessions_pb2 as pb
@@ -88,7 +89,7 @@ class AckqSettlementWriter(DataSourceArrowWriter):
         now.check_run("settle")
         owner = _lease_owner(self._options.session, now)
         batches: Mapping[str, Iterable[pa.RecordBatch]] = {self._options.broker.endpoint: iterator}
-        if len(self._options.edges) > 1:
+        if EDGE in self._names:
             batches = rows.by_edge(self._options.endpoints, iterator)
         stages: dict[str, OutcomeStage] = {}
         for broker in self._options.edges:

@@ -16,6 +16,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ackq.client.connection.broker import Broker
+from ackq.client.connection.retry import exhausted
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
@@ -224,16 +225,16 @@ class Edges:
         return {name: each.result() for name, each in futures.items() if name not in errors}
 
     def _await_one(self, names: Sequence[str]) -> None:
-        """Waits until one of the edges answers, up to `retryTimeout`; raises as the last asked."""
+        """Waits until one of the edges answers, up to `retryTimeout`; the error names all."""
         started = time.monotonic()
         for name in cycle(names):
             broker = self._options.at(name)
             assert broker.retry_ms is not None, "an option of Spark is a bound"
             try:
                 connections.wait_ready(replace(broker, retry_ms=min(_TURN_MS, broker.retry_ms)))
-            except BrokerUnavailableError:
+            except BrokerUnavailableError as error:
                 if (time.monotonic() - started) * 1000 >= broker.retry_ms:
-                    raise
+                    raise exhausted(", ".join(names), error, broker.retry_ms) from error
             else:
                 return
 
@@ -268,29 +269,34 @@ class Edges:
     def _remove(self, places: dict[str, Offset]) -> None:
         """Removes the places of edges that are no longer named, or moves them to a new name."""
         for name in places.keys() - set(self._names):
-            place = places.pop(name)
-            present = self.present_name(name, place)
+            present, place = self.present_name(name, places), places.pop(name)
             if present != name:
                 places[present] = place
             else:
                 self._let_go(name, place)
 
-    def present_name(self, name: str, place: Offset) -> str:
+    def present_name(self, name: str, places: Mapping[str, Offset]) -> str:
         """The endpoint at which an edge of the checkpoint is named now; itself, if it is removed.
 
         Args:
             name: The endpoint in the checkpoint.
-            place: The edge's place, by whose session it is known.
+            places: The checkpoint's places; an edge is known by its session.
+
+        Raises:
+            BrokerUnavailableError: A new edge does not answer, also with `onEdgeAway=skip`: it may
+                be this one under another address.
         """
         if name in self._names:
             return name
-        return next((new for new in self._names if self._has(new, place)), name)
+        new = (each for each in self._names if each not in places)
+        return next((each for each in new if self._has(each, places[name])), name)
 
     def _has(self, name: str, place: Offset) -> bool:
         try:
-            return self._find(self._broker(name), place.session).incarnation == place.incarnation
-        except (*LOST, BrokerUnavailableError):
+            found = self._find(self._options.at(name), place.session)
+        except LOST:
             return False
+        return found.incarnation == place.incarnation
 
     def _let_go(self, name: str, place: Offset) -> None:
         """Accepts the last batch of an edge that is no longer named, if it has no other messages.
@@ -305,7 +311,9 @@ class Edges:
             why = f"has {left} messages in the queues that this query reads"
         except (*LOST, BrokerUnavailableError, QueueNotFoundError) as error:
             left, why = 1, f"does not show that it has no messages: {error}"
-            if not self._options.fail_on_data_loss:
+            # One that answers may have messages in its other queues.
+            answers = isinstance(error, QueueNotFoundError)
+            if not (self._options.fail_on_data_loss or answers):
                 _log.warning("Edge %s is removed. failOnDataLoss is off, and it %s", name, why)
                 left = 0
         finally:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ackq import client
+from ackq import client, limits
 from ackq.errors import (
     AckqError,
     CheckpointMismatchError,
@@ -104,6 +105,8 @@ class SessionDriver:
         self._find = find
         self._subscribe = subscribe
         self._holder = client.holder("spark")
+        # An opening is repeated on its session, also by a later call (S9).
+        self._anonymous = f"{limits.ANONYMOUS_PREFIX}{secrets.token_hex(16)}"
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
@@ -258,7 +261,7 @@ class SessionDriver:
         return copied(
             pb.AdvanceRequest,
             limits,
-            session=start.session or self._options.session,
+            session=start.session or self._options.session or self._anonymous,
             incarnation=start.incarnation,
             holder=self._holder,
             queues=self._options.queues,
@@ -334,10 +337,8 @@ class SessionDriver:
             _log.warning("%s", warning)
         self.warning = warning
         held = (lease.incarnation, lease.epoch)
-        ended = self._hold is not None and self._hold.fenced is not None
-        if held != self._held or ended:
-            if held != self._held:
-                self._planned = 0
+        if held != self._held:
+            self._planned = 0
             self.close()
             self._hold = self._session.hold(
                 lease.session, lease.incarnation, lease.epoch, self._holder.token

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ackq import limits
 from ackq.client.connection.broker import Broker
+from ackq.errors import CheckpointMismatchError, SchemaError
 from ackq.spark import connections, task
 from ackq.spark.engine import (
     ReadAllAvailable,
@@ -24,7 +25,7 @@ from ackq.spark.engine import (
     SupportsTriggerAvailableNow,
 )
 from ackq.spark.options.options import SourceOptions
-from ackq.spark.schema import STREAMED, check_read
+from ackq.spark.schema import EDGE, STREAMED, check_read
 from ackq.spark.source.checkpoint_proof import CheckpointProof
 from ackq.spark.source.edges import Edges
 from ackq.spark.source.fetch import LeaseRange, fetch
@@ -57,7 +58,8 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscribe: Declares and binds the queue of a subscription at a broker.
 
     Raises:
-        SchemaError: `schema` has a column that the source does not have.
+        SchemaError: `schema` has a column that the source does not have, or with several edges tags
+            without the column `edge` (S12).
     """
 
     def __init__(
@@ -70,6 +72,14 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._options = options
         self._names = check_read(schema, STREAMED)
+        # Tags are an edge's own: without `edge`, rows of one would settle another's messages.
+        self._mixes = "delivery_tag" in self._names and EDGE not in self._names
+        if self._mixes and len(options.endpoints) > 1:
+            raise SchemaError(
+                "The schema has the column 'delivery_tag' without 'edge'. The option 'endpoint'"
+                " names several brokers, and each has tags of its own: add 'edge string'.",
+                column=EDGE,
+            )
         self._connect = connect
         self._find = find
         self._subscribe = subscribe
@@ -141,14 +151,20 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = self._offsets(start), self._offsets(end)
         ranges: list[LeaseRange] = []
         for name, place in last.places.items():
-            ranges += self._ranges(name, first.start_of(name, place), place)
+            if (start_of := first.start_of(name, place)) != place:
+                present = self._sessions().present_name(name, last.places)
+                ranges += self._ranges(present, start_of, place)
         return ranges
 
     def _ranges(self, name: str, first: Offset, last: Offset) -> list[LeaseRange]:
         """The tasks of an edge; the edges share the cores."""
-        if first == last:
-            return []
-        name = self._sessions().present_name(name, last)
+        if self._mixes and name not in self._endpoints:
+            raise CheckpointMismatchError(
+                f"The batch to run again has messages of edge {name}, which the option 'endpoint'"
+                " does not name, and no column 'edge' tells its tags from others. Run the batch"
+                " with the query's earlier endpoints, and remove the edge then.",
+                endpoint=name,
+            )
         lease = self._sessions().lease(name, first, last)
         if lease is None:
             return []

@@ -65,6 +65,18 @@ def test_progress_renews_the_patience():
         patience.wait_or_raise(GONE)
 
 
+def test_a_limit_after_a_cut_is_waited_for():
+    """P10, A5: the broker may still count the stream that was cut; a first LimitError is final."""
+    patience, full = Patient(1_000), errors.LimitError("The user 'u' has 2 of 2 connections.")
+    with pytest.raises(errors.LimitError):
+        patience.wait_or_raise(full)
+    patience.wait_or_raise(GONE)
+    patience.wait_or_raise(full)
+    patience.sleep(2)
+    with pytest.raises(errors.BrokerUnavailableError, match="no work for 1 s: The user 'u' has 2"):
+        patience.wait_or_raise(full)
+
+
 def test_held_session_has_a_bound_of_its_own():
     """S3: after twice the heartbeat the holder is alive, and `AlreadyHeld` is raised."""
     patience = Patient(1_000)

@@ -195,17 +195,23 @@ def test_a_late_commit_can_be_waited_for_again(broker):
         assert out.commit(SOON_S).messages == 1
 
 
-def test_closing_after_a_late_commit_does_not_warn(broker, recwarn):
+@pytest.mark.parametrize("closed", [True, False])
+def test_ending_after_a_late_commit_does_not_warn(broker, recwarn, closed):
     """P13: its messages are committed, whether or not its outcome was taken."""
     release = threading.Event()
     broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
-    with publisher(broker) as out:
-        out.publish("a")
-        with pytest.raises(errors.OutcomeUnknownError):
-            out.commit(0.05)
-        release.set()
-        eventually("the outcome", lambda: out._stream._state.transaction.outcome)
-    assert [str(each.message) for each in recwarn] == []
+    out = publisher(broker)
+    out.publish("a")
+    with pytest.raises(errors.OutcomeUnknownError):
+        out.commit(0.05)
+    release.set()
+    eventually("the outcome", lambda: out._stream._state.transaction.outcome)
+    if closed:
+        out.close()
+    else:
+        del out
+        gc.collect()
+    assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
 
 
 def test_closing_rolls_back_and_warns(broker):

@@ -7,6 +7,7 @@ import pytest
 from ackq import errors, limits
 from ackq.client import Session, holder
 from ackq.v1 import sessions_pb2
+from tests.eventually import eventually
 from tests.fakes import scripted_broker as fake
 from tests.unit.client.blocks.test_decoding import content, runs
 from tests.unit.client.threads import SOON_S, run_program
@@ -80,18 +81,25 @@ def test_hold_beats_until_it_is_closed(broker, session, monkeypatch):
     assert [each for each in threading.enumerate() if each.name == "ackq-hold"] == []
 
 
-def test_hold_reconnects(broker, session):
-    """A cut liveness stream is opened again automatically."""
-    again = threading.Event()
+@pytest.mark.parametrize("error", [GONE, errors.SessionNotFoundError("There is no session 's'.")])
+def test_hold_reconnects(broker, session, error):
+    """S3: a cut liveness stream is opened again, and one that another broker refused for a while.
+
+    Until the session's broker answers, the refusal is what `fenced` tells.
+    """
+    held, seen = threading.Event(), []
 
     def steady(requests):
+        assert held.wait(SOON_S)
         for _ in requests:
-            again.set()
+            seen.append(hold.fenced)
             yield sessions_pb2.HoldResponse(heartbeat_ms=5)
 
-    broker.sessions.holds.extend([fake.refusing(GONE), steady])
+    broker.sessions.holds.extend([fake.refusing(error), steady])
     with session.hold("s", "i", 1, b"t") as hold:
-        assert again.wait(SOON_S)
+        held.set()
+        eventually("the answers", lambda: len(seen) > 1)
+        assert type(seen[0]) is (type(None) if error is GONE else type(error))
         assert hold.fenced is None
 
 

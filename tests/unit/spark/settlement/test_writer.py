@@ -150,5 +150,6 @@ def test_rows_are_settled_at_their_edges(client, runs_as):
         several.write(iter([pa.record_batch({"delivery_tag": [1], "edge": no_text})]))
     with pytest.raises(errors.SchemaError, match="'edge' is missing"):
         AckqSettlementWriter(parsed, SCHEMA, client)
-    with pytest.raises(errors.SchemaError, match="'edge' has no effect"):
-        AckqSettlementWriter(options.settle({"endpoint": "b:1", "settle": "rejected"}), by_edge)
+    one = options.settle({"endpoint": "b:1", "settle": "rejected"})
+    with pytest.raises(errors.InvalidArgumentError, match=r"'edge' is 'c:1', .* endpoints b:1\."):
+        AckqSettlementWriter(one, by_edge, client).write(iter([batch]))

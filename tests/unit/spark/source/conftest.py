@@ -43,6 +43,8 @@ class FakeSession:
         self.looked_up.append(name)
         if self.recorded is None:
             raise SessionNotFoundError("gone")
+        if isinstance(self.recorded, Exception):
+            raise self.recorded
         return self.recorded
 
     def fetch(self, request, names):
