@@ -120,7 +120,12 @@ class Alarms:
         self._pass_on()
 
     def poll_memory(self) -> None:
-        """Polls the memory of the process and passes a changed alarm on (P14)."""
+        """Polls the memory of the process and passes a changed alarm on (P14).
+
+        Bytes that arrived may have turned it on since the last poll, and a stream that began then,
+        or had waited for the disk, has told its client. So it is passed on before it may be over.
+        """
+        self._pass_on()
         self._in_flight.poll()
         self._pass_on()
 

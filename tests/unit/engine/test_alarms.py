@@ -35,3 +35,18 @@ def test_the_kind_is_that_of_the_reason(caplog):
         ("blocked", {"disk": False, "memory": True}),
         ("unblocked", {"disk": False, "memory": False}),
     ]
+
+
+def test_a_stream_that_begins_in_a_short_alarm_learns_of_its_end():
+    """P14: bytes that arrive turn the alarm on between two polls, of which the next finds it over.
+
+    The stream has told its client that it is blocked.
+    """
+    engine = HeldEngine()
+    alarms, told = engine.alarms, []
+    engine.journal.unsynced_bytes = HeldEngine.MEMORY_BYTES // 2
+    engine.in_flight.brought(1)
+    with alarms.listening("publish", told.append, int):
+        engine.journal.unsynced_bytes = 0
+        alarms.poll_memory()
+    assert (told[0][:15], told[-1]) == ("The broker's me", "")
