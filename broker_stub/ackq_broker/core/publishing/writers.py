@@ -1,8 +1,8 @@
 """Writers (K3, K12, A10): their bound, owners and retention, and the names of forgotten ones.
 
 Invariant: a writer that nobody can run again is forgotten automatically; any other writer that has
-committed is forgotten only by an operator, and nothing is written under its name from then on. A
-writer with an owner is changed by no other user.
+committed or prepared a batch is forgotten only by an operator, and nothing is written under its
+name from then on. A writer with an owner is changed by no other user.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ def _retention_us(writer: Writer) -> float:
         committed = writer.batch_id >= 0
         seconds = limits.SINGLE_COMMIT_RETENTION_S if committed else limits.SINGLE_STAGE_RETENTION_S
         return seconds * _SECOND_US
-    return float("inf") if writer.batch_id >= 0 else limits.STAGE_RETENTION_S * _SECOND_US
+    # A batch that is prepared, without rows here, may be committed at its home (K14).
+    known = max(writer.batch_id, writer.preparing[0]) >= 0
+    return float("inf") if known else limits.STAGE_RETENTION_S * _SECOND_US
 
 
 def _check_new(state: State, name: str) -> None:

@@ -239,8 +239,9 @@ def test_a_dropped_stage_is_passed_over_by_keep(harness):
 
 
 def test_an_edge_without_rows_is_freed_by_force(harness):
-    """K14: it is prepared, too; when the other edges are lost, an operator lets the batch run."""
+    """K14: it is prepared, too, for as long; when the others are lost, an operator frees it."""
     harness.commit("w", 1, prepare=True, edges=EDGES)
+    harness.housekeep_after(30 * DAY_US)
     refused(errors.BatchChangedError, r"ackq batch drop --force 'w' 1", harness.commit, "w", 1)
     refused(errors.InUseError, EDGES, harness.do, c.DropBatch(c.BatchKey("w", 1)))
     assert harness.do(c.DropBatch(c.BatchKey("w", 1), force=True)) == c.DroppedBatch(0, 0, 0)
