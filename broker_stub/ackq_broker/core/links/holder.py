@@ -78,6 +78,7 @@ def _again(state: State, found: Link, command: commands.OpenLink, now_us: int) -
             source=found.source,
             queue=here,
         )
+    _check_target(queue)  # a link of an earlier version may have one that is refused now
     holder, epoch = claim(found, command.holder, now_us)
     same = holder is found.holder
     going_on = same and found.subscribed
@@ -266,7 +267,8 @@ def _check_target(queue: Queue) -> None:
         raise PreconditionFailedError(
             f"Messages of the queue '{queue.name}' that expire are dropped, and the link would "
             "acknowledge them at the remote broker. Declare it with another dead-letter queue, or "
-            "without a TTL.",
+            "without a TTL. A link that exists has to be removed first, with `ackq link remove "
+            "--forget`: the remote broker then delivers again what the link holds.",
             queue=queue.name,
         )
 

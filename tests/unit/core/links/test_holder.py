@@ -5,9 +5,10 @@ from pyroaring import BitMap64
 
 from ackq import errors, limits
 from ackq_broker.core import commands as c
-from ackq_broker.core import views
-from tests.unit.core.harness import BOB, Harness, refused
-from tests.unit.core.link_process import LinkProcess, accept, expanded
+from ackq_broker.core import records, views
+from ackq_broker.core.holders import new_holder
+from tests.unit.core.harness import ALICE, BOB, Harness, refused
+from tests.unit.core.link_process import SOURCE, LinkProcess, accept, expanded
 
 
 def test_another_user_does_not_open_a_link(process: LinkProcess) -> None:
@@ -90,9 +91,16 @@ def test_what_no_link_holds_can_be_purged(process: LinkProcess) -> None:
 
 @pytest.mark.parametrize("dead_letter_queue", ["", "t"])
 def test_a_queue_that_drops_what_expires(harness: Harness, dead_letter_queue: str) -> None:
-    """L13, C13: such a message is lost, also where it would expire into its own queue."""
+    """L13, C13: such a message is lost, also where it would expire into its own queue.
+
+    Nor does a link go on that an earlier version has opened.
+    """
     harness.declare("t", message_ttl_ms=1_000, dead_letter_queue=dead_letter_queue)
     told = "another dead-letter queue, or without a TTL"
+    refused(errors.PreconditionFailedError, told, LinkProcess, harness, queue="t")
+    queue_id, holder = harness.core.state.queue_ids["t"], new_holder(ALICE, 0)
+    opened = records.LinkOpened("l", "a" * 32, 1, holder, SOURCE, queue_id, "settled", 0)
+    harness.core.apply(harness.core.sequence + 1, opened)
     refused(errors.PreconditionFailedError, told, LinkProcess, harness, queue="t")
 
 
