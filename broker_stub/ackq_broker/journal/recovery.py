@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -274,7 +275,8 @@ def _rewrite(directory: Path, disk: Disk, file: SegmentFile, end: int, size: int
         disk.sync_directory(directory)
     except BaseException:
         os.close(fd)
-        disk.unlink(unfinished(file.path))  # it may have got the rest of the disk
+        with suppress(OSError):  # it has its name by now, or the disk fails: the first error counts
+            disk.unlink(unfinished(file.path))  # it may have got the rest of the disk
         raise
     return fd
 

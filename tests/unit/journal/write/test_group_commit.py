@@ -206,12 +206,23 @@ def test_no_other_call_is_tried_again(data, call, error):
     assert (found.cut_bytes > 0) == (call == "write")
 
 
-def test_a_full_disk_at_open(data):
-    """Opening needs room for a segment; the error says so, and no record is lost."""
+class RenamingDisk(FailingDisk):
+    """A disk that is full once a file has its name."""
+
+    def rename(self, source, target):
+        super().rename(source, target)
+        self.fail["sync_directory"] = NO_SPACE
+
+
+@pytest.mark.parametrize(
+    ("kind", "fail"), [(FailingDisk, {"allocate": NO_SPACE}), (RenamingDisk, {})]
+)
+def test_a_full_disk_at_open(data, kind, fail):
+    """O4: opening needs room for a segment; the error says so, and no record is lost."""
     with opened(data) as running:
         running.append(b"one")
-    disk = FailingDisk()
-    disk.fail["allocate"] = NO_SPACE
+    disk = kind()
+    disk.fail |= fail
 
     with pytest.raises(DiskFullError, match=f"the disk of {data} has no room"):
         recovered(data, disk=disk)
