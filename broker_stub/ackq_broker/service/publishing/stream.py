@@ -138,6 +138,7 @@ class PublisherStream(BrokerStream[Request, A, Response]):
         older = self._live.get(self._publisher_id)
         if older is not None:
             older.fence(replaced("publisher", self._publisher_id, "publish", self._opening.attempt))
+            self._engine.buffering.discard(self._publisher_id)
         self._live[self._publisher_id] = self
         try:
             await self._engine.sync_gate.wait(opened)

@@ -128,7 +128,8 @@ class TransactionModeStream(PublisherStream[Response]):
     async def _stage_buffered(self) -> None:
         """Stages the buffered rows in order, except rows of a refused transaction."""
         buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
-        self._engine.buffering.discard(self._publisher_id)
+        if self._fence is None:  # else a newer stream may be buffering
+            self._engine.buffering.discard(self._publisher_id)
         for group in coalescing.groups(buffered):
             if self._fence is not None:
                 return  # the open transaction belongs to the newer stream

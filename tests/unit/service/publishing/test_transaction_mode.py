@@ -218,6 +218,32 @@ async def test_a_fenced_stream_does_nothing_more(monkeypatch, buffer_bytes, requ
         await other.finish()
 
 
+async def test_a_fenced_stream_does_not_hide_a_transaction(monkeypatch):
+    """O6, P10: a drain reports what the newer stream has in memory, and not what the older had."""
+    monkeypatch.setattr(publisher_stream, "UNREAD_ANSWERS", 0)
+    async with opened() as (engine, stream, service):
+        stream.reading.clear()
+        roll_back(stream)
+        publish(stream, 1)
+        commit(stream, 1)  # waits until the client has read the answer to the rollback
+        await run_until_idle()
+
+        def unfinished():
+            return views.unfinished(engine.core.state, engine.buffering).transactions
+
+        assert unfinished() == 1
+        other = newer(service, mode=TRANSACTION)
+        await disk(engine)
+        assert unfinished() == 0
+        publish(other, 1)
+        await run_until_idle()
+        stream.reading.set()
+        with pytest.raises(FencedError):
+            await stream.task
+        assert unfinished() == 1
+        await other.finish()
+
+
 def two_at_once(stream):
     publish(stream, 1, body=bytes(transaction_mode._BUFFER_BYTES))
     publish(stream, 2, TWO, body=bytes(transaction_mode._BUFFER_BYTES))
