@@ -22,6 +22,7 @@ AWAITED = {
     "ackq_link.transfer:_take": "its callback takes the result",
     "ackq_link.transfer:run": "the first to end ends the transfer",
     "ackq_broker.service.blocks.sending:build_ahead": "it takes the result",
+    "ackq_broker.http.listing:within": "its next call takes the result",
     "ackq_broker.engine.engine:background": "its exception ends the broker",
     "ackq_broker.security.authorization:audited": "its caller or the audit has its result",
     "ackq_broker.service.transport.stream_buffers:alongside": "the first to end ends all",

@@ -60,6 +60,8 @@ class Listing(Generic[T]):
         self._clock = clock
         self._pause = pause
         self._reading = asyncio.Lock()
+        # Of `within`, until its result is taken.
+        self._task: asyncio.Task[ListedRows[T]] | None = None
         self._known: Sequence[str] = ()
         self._sorted: Sequence[str] = ()
         self._listed: ListedRows[T] | None = None
@@ -72,6 +74,17 @@ class Listing(Generic[T]):
                 self._listed = await self._read_all()
                 self._fresh_until_s = self._clock() + max(_FRESH_S, self._listed.busy_s * _SHARE)
             return self._listed
+
+    async def within(self, wait_s: float) -> ListedRows[T] | None:
+        """The list as by `get`, or if that takes longer, as it was read last; None: not yet.
+
+        The reading goes on.
+        """
+        task = self._task = self._task or asyncio.create_task(self.get())
+        done, _ = await asyncio.wait([task], timeout=wait_s)
+        if done and self._task is task:
+            self._task = None
+        return task.result() if done else self._listed
 
     async def _read_all(self) -> ListedRows[T]:
         names = self._names()

@@ -1,5 +1,7 @@
 """Lists that are read in slices and cached for a moment (M5, I6)."""
 
+import asyncio
+
 from ackq.errors import QueueNotFoundError
 from ackq_broker.http.listing import Listing
 from tests.fakes.journal import HeldEngine
@@ -54,3 +56,19 @@ async def test_names_that_come_and_go_are_seen():
     await world.listing.get()
     world.names, world.now_s, world.gone = ("b", "c", "A"), 10, {"c"}
     assert (await world.listing.get()).rows == ("A", "B")
+
+
+async def test_a_count_does_not_wait_for_a_long_reading():
+    """M5, I6: it is that of the last reading, and absent before the first; the reading goes on."""
+    world, going = World("abcdefgh"), asyncio.Event()
+    world.listing._pause = lambda _: going.wait()
+    assert await world.listing.within(0) is None
+    going.set()
+    first = await world.listing.get()
+    assert len(world.reads) == 8
+    going.clear()
+    world.now_s += 10
+    assert await world.listing.within(0) is await world.listing.within(0) is first
+    going.set()
+    assert await world.listing.within(10) is not first
+    assert len(world.reads) == 16
