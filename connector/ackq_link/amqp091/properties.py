@@ -352,9 +352,7 @@ def _table(pairs: Sequence[tuple[str, str]]) -> tuple[bytes | None, dict[str, An
             [
                 (
                     fields.check_name(name.encode()),
-                    fields.encode(json.loads(text), types.get(name, ""))
-                    if name in coded
-                    else fields.encode(text),
+                    _decoded(name, text, types) if name in coded else fields.encode(text),
                 )
                 for name, text in texts.items()
             ]
@@ -370,13 +368,24 @@ def _without_brokers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _noted(text: str, headers: dict[str, str]) -> dict[str, Any]:
-    """The content of `amqp-properties`; empty: it is an application's own text."""
+    """The content of `amqp-properties`; empty: it is an application's own text.
+
+    An application may have removed headers that it names since.
+    """
     try:
         extra = dict(json.loads(text))
-        ours = all(isinstance(headers[name], str) for name in extra.get(_JSON_HEADERS, ()))
-    except (ValueError, TypeError, KeyError, RecursionError):
+        coded = any(name in headers for name in extra.get(_JSON_HEADERS, ()))
+    except (ValueError, TypeError, RecursionError):
         return {}
-    return extra if ours else {}
+    return extra if coded or extra.keys() - {_JSON_HEADERS} else {}
+
+
+def _decoded(name: str, text: str, types: Mapping[str, str]) -> bytes:
+    """The field of a header that is no text; a text, if an application has made it one since."""
+    try:
+        return fields.encode(json.loads(text), types.get(name, ""))
+    except Exception:  # noqa: BLE001 - whatever the new text is
+        return fields.encode(text)
 
 
 def _check_lists(table: bytes) -> None:

@@ -243,13 +243,14 @@ class Outgoing:
         self._times = values("published_at")
         self._duplicate_ids = duplicate_ids
         self._message = proton.Message()
+        self._checked = proton.Data()
 
     def encoded(self, row: int) -> bytes:
         """The encoded message of a row. Raises ValueError for a row AMQP 1.0 cannot carry."""
         body: bytes = self._bodies[row] or b""
         pairs = self._headers[row] or ()
         try:
-            application, extra = _application(pairs)
+            application, extra = _application(pairs, self._checked)
         except _UNREADABLE as error:
             raise ValueError(str(error) or type(error).__name__) from error
         if extra == {_BODY: _WHOLE}:
@@ -428,9 +429,12 @@ def _headers(application: Mapping[str, Any], extra: dict[str, Any]) -> list[tupl
     return pairs
 
 
-def _application(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _application(
+    pairs: Sequence[tuple[str, str]], checked: proton.Data
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The application properties of text headers, and the noted properties among them.
 
+    A header that an application has changed, and that its type does not have, goes out as a text.
     Noted properties without a field in AMQP 1.0 stay in their header.
     """
     table: dict[str, Any] = dict(pairs)
@@ -441,11 +445,17 @@ def _application(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], dict
     types = extra.pop(_TYPES, {})
     coded = extra.pop(_JSON_HEADERS, ())
     try:
-        for name in {*coded, *types}:
-            table[name] = typed.decode(table[name], types.get(name, typed.JSON))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        named = {*coded, *types}
+    except TypeError:
         return dict(pairs), {}
-    if not extra and not types and not coded:  # an application's own header of that name
+    ours = bool(extra) or not table.keys().isdisjoint(coded)
+    for name in table.keys() & named:
+        with suppress(*_UNREADABLE):
+            value = typed.decode(table[name], types.get(name, typed.JSON))
+            checked.clear()
+            checked.put_object(value)
+            table[name], ours = value, True
+    if not ours:  # an application's own header of that name
         return dict(pairs), {}
     known = {*_SENT, *_NOT_SENT, _BODY, _ANNOTATIONS, _PRIORITY, _EXPIRATION, _EXPIRY}
     known |= {f"{name}_type" for name in _COLUMNS}

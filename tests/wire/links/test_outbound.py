@@ -13,7 +13,7 @@ from tests.wire.links.scenarios import test_all_go_out_in_order, test_kills  # n
 # The most messages of a window that one batch takes.
 SHARE = PREFETCH // 4
 POISON = [
-    {"amqp-properties": '{"json-headers":["h"]}', "h": '{"!decimal":"x"}'},
+    {"amqp-properties": '{"priority":"3"}'},
     {"amqp-properties": '{"priority":3000}'},
     {"amqp-properties": '{"expiration":"60s"}'},
     {"CC": "a text"},

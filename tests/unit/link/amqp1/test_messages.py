@@ -196,6 +196,18 @@ def test_an_applications_own_header(text):
     assert back.properties == {"a": "b", EXTRA_HEADER: text}
 
 
+@pytest.mark.parametrize("text", [None, "three", str(2**40), "[" * 100_000])
+def test_a_changed_property_that_is_no_text(text):
+    """L13, L22: removed, or changed to what its type does not have, it costs nothing else."""
+    pairs = Incoming(message("text", inferred=False, **FULL)).headers
+    changed = [(name, text if name == "int" else value) for name, value in pairs]
+    back = sent([pair for pair in changed if pair[1] is not None])
+    properties = {name: value for name, value in FULL["properties"].items() if name != "int"}
+    assert back.properties == properties | ({"int": text} if text else {})
+    assert (back.subject, back.priority, back.content_encoding) == ("order", 7, "gzip")
+    assert back.body == "x"
+
+
 def test_a_header_added_to_a_message_kept_whole():
     """L22: an application's header goes out as a property of a message that came whole."""
     raw = message(id="1", properties={"a": "b"}) + FOOTER
