@@ -54,6 +54,11 @@ _EXPIRES: Final = (
     " (expires): a link is none while it is stopped or cut, nor while its window is full. Take the"
     " limit off, or make it longer than any of these"
 )
+_BY_KEY: Final = (
+    "the queue dead-letters by the default exchange, without a dead-letter-routing-key: RabbitMQ"
+    " drops each message whose own routing key names no other queue. Whether it keeps them is not"
+    " known. Give it a dead-letter-routing-key, the name of a queue for dead letters"
+)
 _NO_POLICY: Final = (
     "the management API tells no policy of the queue, as it has no statistics of it: a delivery"
     " limit, consumer timeout or dead-letter exchange by a policy is not known. Give them to the"
@@ -104,8 +109,10 @@ class Management:
             error = PreconditionFailedError(_AUTO_DELETE.format(queue=queue))
             raise CutError(error.message, error)
         limits = limits_of(found)
+        if _dead_letters_to(found) == ("", None):
+            return replace(limits, dead_letters=None, warnings=(*limits.warnings, _BY_KEY))
         try:
-            flaw = await self._flaw(address, found)
+            flaw = await self._flaw(address, queue, found)
         except CutError as cut:
             if not isinstance(cut.refusal, UnauthenticatedError):
                 raise
@@ -117,19 +124,18 @@ class Management:
         )
         return replace(limits, dead_letters=False, warnings=(*limits.warnings, warning))
 
-    async def _flaw(self, address: BrokerAddress, found: Mapping[str, Any]) -> str:
+    async def _flaw(self, address: BrokerAddress, queue: str, found: Mapping[str, Any]) -> str:
         """Why a described queue's dead letters are dropped; empty: none is. Raises CutError."""
-        exchange, key = (
-            _said(found, "dead-letter-exchange"),
-            _said(found, "dead-letter-routing-key"),
-        )
+        exchange, key = _dead_letters_to(found)
+        if (exchange, key) == ("", queue):
+            return "the queue dead-letters into itself (what is rejected comes back)"
         if exchange is None or _keeps_unrouted(found):
             return ""
         try:
-            if exchange and not await self._is_bound(address, exchange):
-                return f"the dead-letter exchange '{exchange}' of the queue has no binding"
-            if key and not exchange:
-                await asyncio.to_thread(self._get, address, "queues", key)
+            if exchange and not await self._is_bound(address, exchange, queue):
+                return f"the dead-letter exchange '{exchange}' of the queue is bound to no other"
+            if not exchange:
+                await asyncio.to_thread(self._get, address, "queues", str(key))
         except CutError as cut:
             if not isinstance(cut.refusal, NotFoundError):
                 raise
@@ -137,15 +143,19 @@ class Management:
             return f"the dead-letter {what} of the queue does not exist"
         return ""
 
-    async def _is_bound(self, address: BrokerAddress, exchange: str) -> bool:
-        """Whether an exchange has a binding, or an alternate exchange, maybe by a policy."""
+    async def _is_bound(self, address: BrokerAddress, exchange: str, queue: str) -> bool:
+        """Whether an exchange has a binding to more than this queue, or an alternate exchange.
+
+        A policy of it may give that.
+        """
         there = await asyncio.to_thread(self._get, address, "exchanges", exchange)
         if there.get("policy") or "alternate-exchange" in _table(there.get("arguments")):
             return True
-        bindings = "/bindings/source"
-        return bool(
-            await asyncio.to_thread(self._get, address, "exchanges", exchange, bindings, list)
+        bindings = await asyncio.to_thread(
+            self._get, address, "exchanges", exchange, "/bindings/source", list
         )
+        own = {"destination": queue, "destination_type": "queue"}
+        return any(not own.items() <= _table(each).items() for each in bindings)
 
     def _get(
         self, address: BrokerAddress, kinds: str, name: str, of_it: str = "", shape: type = dict
@@ -234,6 +244,11 @@ def _keeps_unrouted(found: Mapping[str, Any]) -> bool:
 
 def _kind(found: Mapping[str, Any]) -> str:
     return str(found.get("type") or _table(found.get("arguments")).get("x-queue-type") or "")
+
+
+def _dead_letters_to(found: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The exchange for a described queue's dead letters, and their routing key, as far as given."""
+    return _said(found, "dead-letter-exchange"), _said(found, "dead-letter-routing-key") or None
 
 
 def _said(found: Mapping[str, Any], name: str) -> str | None:

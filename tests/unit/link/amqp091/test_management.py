@@ -114,6 +114,7 @@ DEFAULT = {"dead-letter-exchange": "", "dead-letter-routing-key": "d/e"}
 THERE, LIST = "/api/exchanges/a%2Fb/d%2Fe", "/api/exchanges/a%2Fb/d%2Fe/bindings/source"
 STAYS = {**OWN, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 HEAD = {**STAYS, "overflow": "drop-head"}
+TO_ITSELF = b'[{"destination": "q", "destination_type": "queue"}]'
 NO_EXCHANGE = {THERE: (404, b"")}
 
 
@@ -121,7 +122,7 @@ NO_EXCHANGE = {THERE: (404, b"")}
     ("policy", "answers", "flaw"),
     [
         (OWN, {THERE: (200, b"{}"), LIST: (200, b"[{}]")}, ""),
-        (OWN, {THERE: (200, b"{}"), LIST: (200, b"[]")}, "exchange 'd/e' of the queue has no bind"),
+        (OWN, {THERE: (200, b"{}"), LIST: (200, b"[]")}, "'d/e' of the queue is bound to no"),
         (OWN, {THERE: (200, b'{"policy": "alternate"}')}, ""),
         (OWN, {THERE: (200, b'{"arguments": {"alternate-exchange": "f"}}')}, ""),
         (OWN, {THERE: (404, b"")}, "exchange 'd/e' of the queue does not exist"),
@@ -131,7 +132,8 @@ NO_EXCHANGE = {THERE: (404, b"")}
             {"/api/queues/a%2Fb/d%2Fe": (404, b"")},
             "queue 'd/e' of the queue does not exist",
         ),
-        ({"dead-letter-exchange": ""}, {}, ""),
+        ({**DEFAULT, "dead-letter-routing-key": "q"}, {}, "into itself"),
+        (OWN, {THERE: (200, b"{}"), LIST: (200, TO_ITSELF)}, "bound to no other"),
     ],
 )
 async def test_dead_letters_that_are_dropped(policy, answers, flaw):
@@ -139,6 +141,13 @@ async def test_dead_letters_that_are_dropped(policy, answers, flaw):
     found = await looked(policy, answers)
     assert found.dead_letters is not bool(flaw)
     assert [flaw in each for each in found.warnings] == ([True] if flaw else [])
+
+
+async def test_dead_letters_by_their_own_keys():
+    """L14: whether one is kept depends on its routing key: it is not known, and warned of."""
+    found = await looked({"dead-letter-exchange": ""}, {})
+    assert found.dead_letters is None
+    assert ["names no other queue" in each for each in found.warnings] == [True]
 
 
 @pytest.mark.parametrize(
