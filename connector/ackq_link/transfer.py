@@ -190,22 +190,19 @@ class Transfer:
         """Begins the subscription at the edge.
 
         Raises:
-            GivenBackError: The edge has gone, and may stay away for long (L20).
+            GivenBackError: The edge has gone, and what has come may be held no longer (L15, L20).
         """
-        waits: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(self._edge.subscribe(lambda: self._proof))
-        ]
+        until = time.monotonic() + self._holding.max_hold_s
+        subscribing = asyncio.ensure_future(self._edge.subscribe(lambda: self._proof))
         try:
-            while not waits[0].done():
-                if not self._edge.connected:
+            while not subscribing.done():
+                if not self._edge.connected and time.monotonic() >= until:
                     raise GivenBackError(None, 0)
-                waits[1:] = [asyncio.ensure_future(self._edge.changed())]
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            waits[0].result()
+                await asyncio.wait((subscribing,), timeout=_LOOK_S)
+            subscribing.result()
         finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            subscribing.cancel()
+            await asyncio.gather(subscribing, return_exceptions=True)
 
     # --- taking ---
 

@@ -195,15 +195,15 @@ async def test_a_stop_before_the_edge_has_answered():
 
 
 async def test_an_edge_that_goes_before_it_has_answered():
-    """L15, L20: what the remote broker has delivered meanwhile is given back."""
-    async with Running() as running:
+    """L15, L16, L20: what the remote broker has delivered meanwhile is held for max-hold."""
+    async with Running(max_hold_s=60) as running:
         running.edge.subscribe = lambda _: asyncio.Event().wait()
         for change in ({"held": 1}, {"connected": False}):
-            await asyncio.sleep(transfer._LOOK_S)
-            assert not running.task.done()
             running.edge.change(**change)
+            await asyncio.sleep(29.5)
+            assert not running.task.done()
         with pytest.raises(GivenBackError) as raised:
-            await asyncio.wait_for(running.task, transfer._LOOK_S)
+            await asyncio.wait_for(running.task, 2 * transfer._LOOK_S)
         assert raised.value.action is None
 
 
