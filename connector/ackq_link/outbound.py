@@ -120,7 +120,7 @@ class Outbound:
     async def run(self, stop: asyncio.Event) -> None:
         """Runs the link until a stop. Raises AckqError for a failure that a retry cannot mend."""
         backoff = back_off()
-        before, fruitless = False, 0
+        before, refused, fruitless = False, False, 0
         reporter = None
         try:
             await for_edge(self.name, self.edge, stop)
@@ -143,8 +143,10 @@ class Outbound:
                     self.producer, self.reason = None, cut.reason
                     self.counters.cuts += 1
                     self._log_doubts(self.counters.doubts - doubts)
-                    if cut.refusal is not None and not self.counters.published:
+                    # It may be of a password that was changed since: a second one is not (L17).
+                    if cut.refusal is not None and refused and not self.counters.published:
                         raise cut.refusal from None
+                    refused = cut.refusal is not None
                     fruitless += not self.expected
                     if self.counters.published > published:
                         backoff.reset()

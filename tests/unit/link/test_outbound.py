@@ -10,7 +10,9 @@ import pytest
 
 from ackq import limits
 from ackq.client import Broker
+from ackq.errors import UnauthenticatedError
 from ackq_link import outbound
+from ackq_link.adapter import CutError
 from ackq_link.keys import fingerprints
 from ackq_link.process import Edge, StoppedError
 from tests.fakes.clock import run
@@ -86,3 +88,19 @@ async def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
     with pytest.raises(StoppedError):
         await moving
     channel.close.assert_awaited_once()
+
+
+async def test_a_refusal_that_an_idle_link_meets(monkeypatch):
+    """L17: it may be of a password that was changed since; two in turn end a link that has
+    published nothing.
+    """
+    refused = CutError("refused", UnauthenticatedError("the password"))
+    cuts = [refused, CutError("reset"), refused, refused]
+    target = SimpleNamespace(connect=AsyncMock(return_value=AsyncMock()), limits=Mock())
+    link = outbound.Outbound("out", target, SimpleNamespace(broker=None))
+    for name, fake in (("for_edge", AsyncMock()), ("OutboundReporter", Mock())):
+        monkeypatch.setattr(outbound, name, fake)
+    monkeypatch.setattr(outbound.Outbound, "_move", AsyncMock(side_effect=cuts))
+    with pytest.raises(UnauthenticatedError):
+        await link.run(asyncio.Event())
+    assert target.connect.await_count == len(cuts)
