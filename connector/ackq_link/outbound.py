@@ -396,8 +396,9 @@ class _RowsUnderWay:
                 logging.WARNING,
                 link.name,
                 "unfit",
-                f"a message of queue '{link.edge.queue}' can never be published, and becomes a dead"
-                f" letter in '{dead}': {printable(reason)}",
+                f"a message of queue '{link.edge.queue}' can never be published, and is rejected: a"
+                f" dead letter in '{dead}', or of the remote broker that it came from (on-reject):"
+                f" {printable(reason)}",
                 message_id=message_ids(rows)[row],
                 reason=reason,
             )

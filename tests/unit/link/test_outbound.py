@@ -65,8 +65,11 @@ def test_who_and_where():
     assert len(report.reason) == limits.MAX_LINK_REASON_BYTES
 
 
-async def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
-    """L17, L22: a stop ends a link whose edge went away before it answered a rejection."""
+async def test_a_stop_while_a_rejection_has_no_answer(monkeypatch, caplog):
+    """L17, L22: a stop ends a link whose edge went away before it answered a rejection.
+
+    The log says where the message may go: by a link's on-reject also back to where it came from.
+    """
     rows = pa.record_batch({"body": [b"x"], "message_id": ["1"], "delivery_tag": [1]})
     stop, asked = asyncio.Event(), asyncio.Event()
 
@@ -84,6 +87,8 @@ async def test_a_stop_while_a_rejection_has_no_answer(monkeypatch):
     link.found_unfit(fingerprints(rows)[0], "too large")
     moving = asyncio.ensure_future(link._move(Mock(), stop))
     await asked.wait()
+    (said,) = [each.message for each in caplog.records if each.event == "link_unfit"]
+    assert "a dead letter in 'dead', or of the remote broker that it came from (on-reject)" in said
     stop.set()
     with pytest.raises(StoppedError):
         await moving
@@ -98,7 +103,7 @@ async def test_a_refusal_that_an_idle_link_meets(monkeypatch):
     cuts = [refused, CutError("reset"), refused, refused]
     target = SimpleNamespace(connect=AsyncMock(return_value=AsyncMock()), limits=Mock())
     link = outbound.Outbound("out", target, SimpleNamespace(broker=None))
-    for name, fake in (("for_edge", AsyncMock()), ("OutboundReporter", Mock())):
+    for name, fake in (("for_edge", AsyncMock()), ("OutboundReporter", lambda *_: None)):
         monkeypatch.setattr(outbound, name, fake)
     monkeypatch.setattr(outbound.Outbound, "_move", AsyncMock(side_effect=cuts))
     with pytest.raises(UnauthenticatedError):
