@@ -310,9 +310,9 @@ def _who(said: Mapping[str, Any]) -> tuple[str, str, str | None, str, Tls, int]:
             f"ca, cert or key is given, but the URL is {plain}://, which is not encrypted; write"
             f" {secure}."
         )
-    if password is None:
-        password = os.environ.get(PASSWORD)
     user = said["user"] or user or ""
+    if password is None and (user or not tls.cert):
+        password = os.environ.get(PASSWORD)
     return url, user, password, said["password-file"], tls, said["heartbeat"]
 
 

@@ -135,7 +135,9 @@ LINK_KEYS: Final = {
     **INBOUND_KEYS,
     "user": Key("User at the remote broker, in place of the URL's.", "NAME"),
     "password-file": Key(
-        f"File with the user's password at the remote broker; else {PASSWORD}.", "FILE"
+        f"File with the user's password at the remote broker; else {PASSWORD}, but for a link"
+        " with cert and no user.",
+        "FILE",
     ),
     "prefetch": Key(
         f"Maximum number of messages in flight, 1 to {MAX_PREFETCH}.", "MESSAGES", 5_000

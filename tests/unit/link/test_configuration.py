@@ -122,11 +122,16 @@ def test_bad_links(tmp_path, link, change, remedy):
     assert "hidden" not in str(raised.value)
 
 
-def test_a_certificate_without_a_user(tmp_path):
-    """L17: the certificate names the user, unless a user or password is given."""
+@pytest.mark.parametrize("password", [None, "of another link"])
+def test_a_certificate_without_a_user(tmp_path, monkeypatch, password):
+    """L17: the certificate names the user, unless a user or password is given to this link."""
+    if password is not None:
+        monkeypatch.setenv(configuration.PASSWORD, password)
     for change, user in (({}, ""), ({"user": "u"}, "u"), ({"password-file": "p"}, "guest")):
         (link,) = configuration.read(written(tmp_path, {**INBOUND, **CERTIFIED, **change}))
         assert link.source.address.user == user
+        given = {"": "", "u": password or "guest", "guest": "guest"}[user]
+        assert link.source.address.password == given
 
 
 def test_names(tmp_path):
