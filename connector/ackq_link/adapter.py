@@ -110,7 +110,8 @@ class QueueLimits:
             told = {name: getattr(self, name) for name in names if getattr(part, name) is None}
             found = replace(part, **told)
         else:
-            found = replace(self, warnings=part.warnings)
+            told = {name: getattr(part, name) for name in names if getattr(self, name) is None}
+            found = replace(self, warnings=part.warnings, **told)
         return replace(found, dead_letters=False) if part.dead_letters is False else found
 
 

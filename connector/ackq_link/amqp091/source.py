@@ -116,7 +116,8 @@ class QueueSource:
 
     def limits_of(self, learnt: QueueLimits) -> QueueLimits:
         """The limits combined from the user's settings, facts seen, and the management API."""
-        kind = self.told.kind or learnt.kind or (QUORUM if self.seen.quorum else "")
+        told = self.told.kind or learnt.kind
+        kind = told or (QUORUM if self.seen.quorum else "")
         found = learnt.overridden(self.told)
         limit = found.delivery_limit
         if limit is None:
@@ -128,7 +129,7 @@ class QueueSource:
         warning = single_active_warning(self.seen.version, kind, timeout_s) if alone else ""
         return replace(
             found,
-            kind=kind,
+            kind=told if learnt.partial else kind,  # without one it told nothing of the queue
             delivery_limit=limit,
             requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
             remedy=self._remedy(),

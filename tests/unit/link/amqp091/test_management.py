@@ -229,3 +229,20 @@ def test_single_active_consumers_by_version(version, change, told, warned):
         shown = ".".join(map(str, version))
         assert f"RabbitMQ {shown} stops" in found.warnings[0]
         assert "Give the queue a consumer-timeout" in found.warnings[0]
+
+
+def test_a_look_that_tells_nothing():
+    """L14: the limit of the version, for a queue that redelivered messages show to be a quorum
+    queue, is for one of which no look has told a limit.
+    """
+    seen = Seen(version=(4, 2))
+    source = QueueSource(ADDRESS, "orders", "link", Limits(1, 1), seen=seen)
+    refused = QueueLimits(partial=True)
+    argued = {"x-delivery-limit": 5, "x-single-active-consumer": True}
+    told = source.limits_of(limits_of({"type": "quorum", "arguments": argued}))
+    unknown = source.limits_of(refused)
+    seen.quorum = True
+    found = told.beside(source.limits_of(refused))
+    assert (found.delivery_limit, found.single_active) == (5, True)
+    limits = [each.delivery_limit for each in (unknown, unknown.beside(source.limits_of(refused)))]
+    assert limits == [None, 20]
