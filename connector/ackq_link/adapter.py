@@ -83,6 +83,7 @@ class QueueLimits:
             each.
         notes: Facts that an operator should know.
         partial: Whether the broker did not report all that it can, as during a change of leader.
+        assumed: Whether `delivery_limit` is the default of the broker's version.
     """
 
     kind: str = ""
@@ -96,6 +97,7 @@ class QueueLimits:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     partial: bool = False
+    assumed: bool = False
 
     def overridden(self, told: QueueLimits) -> QueueLimits:
         """These limits, overridden by the limits that the user has set (L14)."""
@@ -105,13 +107,16 @@ class QueueLimits:
 
     def beside(self, part: QueueLimits) -> QueueLimits:
         """These limits after a look that told only a part (L14, L28)."""
-        names = ("consumer_timeout_s", "delivery_limit", "dead_letters")
-        if self.partial and part.kind:
-            told = {name: getattr(self, name) for name in names if getattr(part, name) is None}
-            found = replace(part, **told)
-        else:
-            told = {name: getattr(part, name) for name in names if getattr(self, name) is None}
-            found = replace(self, warnings=part.warnings, **told)
+        base, other = (part, self) if self.partial and part.kind else (self, part)
+        names = ("consumer_timeout_s", "dead_letters")
+        told = {name: getattr(other, name) for name in names if getattr(base, name) is None}
+        # A default is that of the version at the last look; a limit of the queue goes before it.
+        newer = other is part or not other.assumed
+        if base.delivery_limit is None or (
+            base.assumed and newer and other.delivery_limit is not None
+        ):
+            told |= {"delivery_limit": other.delivery_limit, "assumed": other.assumed}
+        found = replace(base, warnings=part.warnings, **told)
         return replace(found, dead_letters=False) if part.dead_letters is False else found
 
 

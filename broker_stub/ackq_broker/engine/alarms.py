@@ -115,7 +115,11 @@ class Alarms:
         return Counter(listener.kind for listener in self._listeners)
 
     def poll_disk(self) -> None:
-        """Polls the free space of the disk and passes a changed alarm on (P14)."""
+        """Polls the free space of the disk and passes a changed alarm on (P14).
+
+        As for memory, one that the start has found is passed on before it may be over.
+        """
+        self._pass_on()
         self._disk.poll()
         self._pass_on()
 

@@ -131,6 +131,7 @@ class QueueSource:
             found,
             kind=told if learnt.partial else kind,  # without one it told nothing of the queue
             delivery_limit=limit,
+            assumed=limit is not None and found.delivery_limit is None,
             requeue_counts=kind != CLASSIC and self.seen.version < _FREE_NACK_SINCE,
             remedy=self._remedy(),
             warnings=(*learnt.warnings, warning) if warning else learnt.warnings,

@@ -40,7 +40,7 @@ def test_the_kind_is_that_of_the_reason(caplog):
 def test_a_stream_that_begins_in_a_short_alarm_learns_of_its_end():
     """P14: bytes that arrive turn the alarm on between two polls, of which the next finds it over.
 
-    The stream has told its client that it is blocked.
+    The stream has told its client that it is blocked. The disk's is turned on by the start.
     """
     engine = HeldEngine()
     alarms, told = engine.alarms, []
@@ -50,3 +50,9 @@ def test_a_stream_that_begins_in_a_short_alarm_learns_of_its_end():
         engine.journal.unsynced_bytes = 0
         alarms.poll_memory()
     assert (told[0][:15], told[-1]) == ("The broker's me", "")
+    engine.free_bytes = limits.DISK_RESERVE_BYTES - 1
+    engine.disk_alarm.poll()
+    with alarms.listening("publish", told.append, int):
+        engine.free_bytes = limits.DISK_RESERVE_BYTES
+        alarms.poll_disk()
+    assert (told[-2][:15], told[-1]) == ("The broker's di", "")

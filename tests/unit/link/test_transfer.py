@@ -207,6 +207,31 @@ async def test_an_edge_that_goes_before_it_has_answered():
         assert raised.value.action is None
 
 
+async def test_what_came_before_the_edge_has_answered_is_held_since_then():
+    """L15: what comes later is held since it came."""
+    begun = asyncio.Event()
+    async with Running(max_hold_s=60) as running:
+        running.edge.subscribe = lambda _: begun.wait()
+        running.source.bring(b"a")
+        await asyncio.sleep(40)
+        begun.set()
+        await running.until(lambda: running.counters.stored == 1)
+        await asyncio.sleep(10)
+        running.source.bring(b"b")
+        await running.until(lambda: running.counters.stored == 2)
+        running.edge.permit((1, 1))
+        await asyncio.sleep(40)
+        assert not running.task.done()
+    async with Running(max_hold_s=60) as running:
+        running.edge.subscribe = lambda _: begun.wait()
+        begun.clear()
+        running.source.bring(b"a")
+        await asyncio.sleep(40)
+        begun.set()
+        with pytest.raises(GivenBackError):
+            await asyncio.wait_for(running.task, 25)
+
+
 async def test_a_pause():
     """L25: no more messages are taken; once all are acknowledged the rest is requeued."""
     async with Running() as running:

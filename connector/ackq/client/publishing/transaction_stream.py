@@ -55,8 +55,13 @@ class TransactionStream(PublishStream[TransactionState]):
 
     @property
     def dropped(self) -> int:
-        """Number of messages that `abandon` would roll back; a requested commit may take effect."""
-        return 0 if self.committing else self.pending
+        """Number of messages that ending rolls back; a requested commit may take effect.
+
+        The application knows of a transaction that was lost.
+        """
+        transaction = self._state.transaction
+        committed = transaction.pending or isinstance(transaction.outcome, Committed)
+        return 0 if committed or transaction.lost is not None else self.pending
 
     def publish(
         self, destination: Destination, message: encoding.Message, payload_bytes: int
@@ -114,11 +119,8 @@ class TransactionStream(PublishStream[TransactionState]):
         with self.lock:
             if self._state.finishing and self._thread is None:
                 return 0
-            dropped = 0
+            dropped = self.dropped
             if not self._state.transaction.pending:
-                lost = self._state.transaction.lost is not None
-                committed = isinstance(self._state.transaction.outcome, Committed)
-                dropped = 0 if lost or committed else self.pending
                 self._state.roll_back()
             self._state.finishing = True
             self._conditions.notify_all()

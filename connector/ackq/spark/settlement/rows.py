@@ -109,7 +109,7 @@ def check(options: SettleOptions, schema: StructType) -> list[str]:
             raise SchemaError(
                 f"Column '{name}' is {found.simpleString()}; expected {expected}. "
                 + (
-                    "Take it from the source as it is."
+                    "Take it from the source as it is, or drop one of your own."
                     if name in {"delivery_tag", EDGE}
                     else f"Cast it, rename it, or set the option '{_option(name)}'."
                 ),
@@ -171,7 +171,8 @@ def by_edge(
                 raise InvalidArgumentError(
                     f"Column 'edge' is '{name}', which is none of the endpoints"
                     f" {', '.join(endpoints)}. Name the query's edges as its source does; a batch"
-                    " with rows of an edge that was removed needs the source's earlier endpoints.",
+                    " with rows of an edge that was removed needs the source's earlier endpoints;"
+                    " and a column of your own needs another name.",
                     column=EDGE,
                 )
             found[name].append(batch.filter(pc.equal(names, name)))

@@ -163,7 +163,15 @@ class Edges:
 
         def advance(name: str) -> Offset:
             bounded = replace(share, horizon=horizons[name])
-            return self._driver(name).advance(places.get(name, OPENING), bounded)
+            place, driver = places.get(name, OPENING), self._driver(name)
+            try:
+                return driver.advance(place, bounded)
+            except BrokerUnavailableError:
+                if not (self._skips and place.is_opening and limits.open_and_lease):
+                    raise
+                # Trigger.Once calls once: of an answer that was lost, no checkpoint has the lease.
+                connections.wait_ready(self._options.at(name))
+                return driver.advance(place, bounded)
 
         def advance_reported() -> dict[str, Offset]:
             self._report()

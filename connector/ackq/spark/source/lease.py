@@ -106,7 +106,7 @@ class SessionDriver:
         self._subscribe = subscribe
         self._holder = client.holder("spark")
         # An opening is repeated on its session, also by a later call (S9).
-        self._anonymous = f"{limits.ANONYMOUS_PREFIX}{secrets.token_hex(16)}"
+        self._anonymous = _anonymous()
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
@@ -149,7 +149,8 @@ class SessionDriver:
             if start.is_opening or self._options.fail_on_data_loss or not reopen:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
-            start = OPENING
+            # The lost one may be back, with its lease.
+            start, self._anonymous = OPENING, _anonymous()
             answer = self._advance(start, limits)
         self._keep(
             copied(
@@ -354,6 +355,10 @@ class SessionDriver:
                 self._wanted(),
                 ", ".join(answer.other_sessions),
             )
+
+
+def _anonymous() -> str:
+    return f"{limits.ANONYMOUS_PREFIX}{secrets.token_hex(16)}"
 
 
 def _log_all(warnings: Iterable[str]) -> None:

@@ -196,10 +196,16 @@ def test_a_late_commit_can_be_waited_for_again(broker):
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_ending_after_a_late_commit_does_not_warn(broker, recwarn, closed):
-    """P13: its messages are committed, whether or not its outcome was taken."""
+@pytest.mark.parametrize("refused", [True, False])
+def test_ending_after_a_late_commit_does_not_warn(broker, recwarn, closed, refused):
+    """P13: its messages are committed, whether or not its outcome was taken.
+
+    It does warn of a commit that was refused.
+    """
     release = threading.Event()
-    broker.publishing.scripts.append(answering_commit(fake.held(release), answer_to))
+    full = fake.detail(errors.QueueFullError("The queue is full.", queue="q"))
+    answer = partial(answer_to, reason=full) if refused else answer_to
+    broker.publishing.scripts.append(answering_commit(fake.held(release), answer))
     out = publisher(broker)
     out.publish("a")
     with pytest.raises(errors.OutcomeUnknownError):
@@ -211,7 +217,8 @@ def test_ending_after_a_late_commit_does_not_warn(broker, recwarn, closed):
     else:
         del out
         gc.collect()
-    assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
+    warned = [str(each.message) for each in recwarn if each.category is RuntimeWarning]
+    assert ["with 1 uncommitted" in each for each in warned] == ([True] if refused else [])
 
 
 def test_closing_rolls_back_and_warns(broker):

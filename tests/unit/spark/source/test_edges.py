@@ -17,7 +17,7 @@ from ackq.errors import (
 )
 from ackq.info import SessionInfo
 from ackq.spark import connections
-from ackq.spark.engine import ReadMaxRows
+from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
 from ackq.spark.options import options
 from ackq.spark.source import edges
 from ackq.spark.source.older_reader import OlderStreamReader
@@ -237,6 +237,16 @@ def test_a_repeated_opening_opens_the_same_session(make, world):
     first, *_, last = (each.session for each in world.at("b").asked)
     assert first == last
     assert first.startswith(limits.ANONYMOUS_PREFIX)
+
+
+def test_an_opening_that_leases_is_repeated(make, world):
+    """S9, S12: Trigger.Once calls once, and of a lost answer no checkpoint would have the lease."""
+    world.answer(a=7)
+    world.away("b")
+    world.answer(b=23)
+    reader = make(onEdgeAway="skip")
+    assert reader.latestOffset({"v": 1}, ReadAllAvailable()) == at(a=7, b=23)
+    assert [each.endpoint for each in world.waited] == ["b:1"]
 
 
 def test_a_removed_edge_is_in_no_report(make, world):

@@ -192,7 +192,7 @@ def test_checkpoint_of_another_query(make, session, given, queues, said):
 
 
 @pytest.mark.parametrize("lost", [errors.SessionNotFoundError, errors.HistoryChangedError])
-def test_lost_session_reopens(make, caplog, lost):
+def test_lost_session_reopens(make, session, caplog, lost):
     """K10: it ends the query, or without failOnDataLoss a session is opened in an empty batch."""
     with pytest.raises(lost, match="by host a"):
         make(lost("Session 's' is held by host a.")).latestOffset(at(10), MAX)
@@ -207,6 +207,16 @@ def test_lost_session_reopens(make, caplog, lost):
     ]
     reader.commit(at(10))
     assert reader.latestOffset(at(0, "i2"), MAX) == at(5, "i2")
+    reader.commit(at(0, "i2"))
+    session.answers.extend([gone, advanced(0, incarnation="i3")])
+    assert reader.latestOffset(at(5, "i2"), MAX) == at(0, "i3")
+    # The lost one may be back with its lease, so that its name could not be opened.
+    opened = [
+        each.session
+        for each in session.asked
+        if isinstance(each, pb.AdvanceRequest) and not each.incarnation
+    ]
+    assert len(set(opened)) == 2
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
