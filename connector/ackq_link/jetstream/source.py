@@ -134,8 +134,8 @@ class StreamSource:
             reason = (
                 f"the stream '{self.stream}' was deleted and created again at {created}: its"
                 f" messages are others under the same numbers. See what link {self.name} still"
-                f" holds (ackq link show {self.name}), remove it (ackq link remove {self.name}),"
-                " and start it again."
+                f" holds (ackq link show {self.name}), remove it (ackq link remove {self.name}"
+                " --forget), and start it again."
             )
         if reason:
             error = PreconditionFailedError(f"{self.address.url}: {reason}")

@@ -43,8 +43,9 @@ def remove(state: State, command: commands.RemoveLink, _now_us: int) -> Decision
             f"{'is' if held == 1 else 'are'} not settled and not acknowledged at the remote "
             f"broker, and {plural(unproven, 'acknowledgement')} may not have been applied by "
             f"{link.source}. The remote broker may deliver their messages again, which a new link "
-            "would store twice. Run the link until nothing is left (`ackq link drain "
-            f"{link.name}`), or remove it with --forget.",
+            "would store twice. While it holds messages, run it and `ackq link drain "
+            f"{link.name}`. Acknowledgements may stay unproven after that, with RabbitMQ the last "
+            "`prefetch`: stop the process, and use --forget.",
             link=link.name,
             held=held,
             unproven=unproven,

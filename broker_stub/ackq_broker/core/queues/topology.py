@@ -384,7 +384,8 @@ def _linked(queue: Queue, what: str, link: str) -> InUseError:
     return InUseError(
         f"The queue '{queue.name}' was not {what}: the link '{link}' brings messages to it, which "
         "would be lost here and acknowledged at the remote broker. Stop that link and remove it "
-        f"with `ackq link remove {link}`: the remote broker then keeps the messages that it has.",
+        f"with `ackq link remove {link} --forget`: the remote broker keeps the messages that it "
+        "has.",
         queue=queue.name,
         link=link,
     )
