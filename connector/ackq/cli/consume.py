@@ -14,11 +14,16 @@ from ackq.cli.failure import ExitStatus, Failure
 from ackq.cli.output import plain_row, print_json_line, print_line, say
 from ackq.cli.parameters import DURATION
 from ackq.diagnosis import wording
-from ackq.errors import AckqError, OutcomeUnknownError, StaleDeliveryTagError
+from ackq.errors import (
+    AckqError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    StaleDeliveryTagError,
+)
 from ackq.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from ackq.client import Message, Settlement
+    from ackq.client import Admin, Message, Settlement
 
 _SETTLES: dict[str, Callable[[Message, str], Settlement]] = {
     Outcome.ACCEPTED.value: lambda message, _: message.accept(),
@@ -96,7 +101,8 @@ class _Tally:
     type=click.Choice(list(_SETTLES)),
     default=Outcome.ACCEPTED.value,
     show_default=True,
-    help="Outcome with which a message is settled after it was printed.",
+    help="Outcome with which a message is settled after it was printed; rejected needs a queue with"
+    " a dead-letter queue.",
 )
 @click.option("--reason", default="", help="Reason of the outcome, for failed and rejected.")
 @click.option("--jsonl", is_flag=True, help="Print each message as a line of JSON, as --json does.")
@@ -132,7 +138,9 @@ def consume(
     if count is None and outcome in _REQUEUES:
         raise click.UsageError(f"--outcome {outcome} puts messages back: give --count as well.")
     with target.admin() as admin:
-        admin.queue(queue)  # fails at once without a broker or without the queue
+        found = admin.queue(queue)  # fails at once without a broker or without the queue
+        if outcome == Outcome.REJECTED.value and not found.properties.dead_letter_queue:
+            _check_rejectable(admin, queue)
     tally, ended = _Tally(), True
 
     def settle(message: Message) -> None:
@@ -169,6 +177,16 @@ def consume(
     problem = tally.problem(outcome)
     if problem is not None:
         raise problem
+
+
+def _check_rejectable(admin: Admin, queue: str) -> None:
+    """Refuses to reject messages of a queue without a dead-letter queue, which drops them (C4)."""
+    if not any(link.queue == queue and link.reject_there for link in admin.links()):
+        raise PreconditionFailedError(
+            f"The queue '{queue}' has no dead-letter queue: its rejected messages would be lost."
+            " Declare it with one; to remove messages, take --outcome accepted.",
+            queue=queue,
+        )
 
 
 def _messages(

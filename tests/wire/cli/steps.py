@@ -147,9 +147,11 @@ class Steps:
         self._open.callback(call.cancel)
         self._open.callback(ended.set)
 
-    def link(self, name):
+    def link(self, name, on_reject="here"):
         """Runs a link of a queue's name, which has brought three messages."""
-        process = self._links[name] = RawLink(self._client, link=name, queue=name)
+        there = on_reject == "there"
+        process = RawLink(self._client, link=name, queue=name, reject_there=there)
+        self._links[name] = process
         process.deliver(process.subscribe(), 1, [1, 2, 3])
         process.stored()
         self._open.callback(process.call.cancel)

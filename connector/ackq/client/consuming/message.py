@@ -144,7 +144,7 @@ class Message:
         return self._settle(disposition(Outcome.RELEASED, delay_ms=delay_ms))
 
     def reject(self, reason: str = "") -> Settlement:
-        """Removes the message, into the dead-letter queue if one is set (C4); see `accept`.
+        """Moves the message to the dead-letter queue; without one it is dropped (C4). See `accept`.
 
         Raises:
             OutcomeNotSupportedError: The consumer did not declare the outcome (C5); the message
