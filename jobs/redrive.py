@@ -167,8 +167,8 @@ def move(args: argparse.Namespace, _work: workspace.Workspace) -> int:
         after = admin.queue(args.queue).ready
     if answer.left and not args.max_messages:
         say(
-            f"{answer.left:,} messages stay: the queue they came from was deleted, or they are not"
-            " dead letters."
+            f"{answer.left:,} messages stay: their target queue was deleted or is full, or they are"
+            " not dead letters."
         )
     # Others may use the queue meanwhile, so its counts are only shown.
     counts = {"before": before, "redriven": answer.messages, "left": answer.left, "after": after}

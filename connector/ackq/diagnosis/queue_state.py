@@ -232,8 +232,9 @@ def _limit(facts: QueueFacts, queue: QueueInfo) -> Iterator[Finding]:
 def _redeclare(name: str) -> str:
     quoted = argument(name)
     return (
-        "A queue's properties cannot be changed: once it is empty, ackq queue delete "
-        f"{quoted} and ackq queue declare {quoted} --delivery-limit N --dead-letter-queue NAME"
+        "A queue's properties cannot be changed. Stop its publishers; once it is empty, ackq "
+        "definitions export FILE, set its dead_letter_queue in FILE, ackq queue delete "
+        f"{quoted} (with --force if a query reads it), and ackq definitions import FILE"
     )
 
 

@@ -222,8 +222,8 @@ def alarmed(alarm):
         ({"sessions": [IDLE]}, "session-idle", NOTE, "", "ackq session release s"),
         (RETAINS, "session-retains", NOTE, "1,200 accepted batches, from batch 7 on, 1.0 h", ""),
         # C13: a message keeps failing, and no limit takes it out; a full dead-letter queue.
-        (failing(2, 2), "delivery-limit-without-dead-letters", PROBLEM, "", ""),
-        (failing(2, 1), "delivery-limit-without-effect", WARNING, "", ""),
+        (failing(2, 2), "delivery-limit-without-dead-letters", PROBLEM, "", "import FILE"),
+        (failing(2, 1), "delivery-limit-without-effect", WARNING, "", "import FILE"),
         (READY | failing(0, 3), "message-fails-again-and-again", WARNING, "", ""),
         (dead_letters_in("drop-head"), "dead-letter-queue-full", WARNING, "", ""),
         (dead_letters_in("reject-publish"), "dead-letter-queue-full", NOTE, "", ""),

@@ -132,8 +132,8 @@ def _check(what: str, found: int, most: int) -> None:
     if found > most:
         raise LimitError(
             f"The task's outcomes have more than {most} {what}, the most that one stage takes."
-            " Settle fewer rows in a task (more partitions, or a lower maxMessagesPerTrigger),"
-            " with fewer different reasons.",
+            " Settle fewer rows in a task (more partitions), with fewer different reasons: one is"
+            " the kind of fault, not the value.",
             limit=most,
         )
 

@@ -95,7 +95,8 @@ def requests(
             raise LimitError(
                 f"The outcomes of the task '{label}' have more than "
                 f"{limits.MAX_OUTCOME_STAGE_BYTES} bytes. Settle fewer rows in a task (more "
-                "partitions, or a lower maxMessagesPerTrigger), with fewer or shorter reasons.",
+                "partitions), with fewer or shorter reasons: one is the kind of fault, not the "
+                "value.",
                 limit=limits.MAX_OUTCOME_STAGE_BYTES,
             )
     made = made or [pb.StageOutcomesRequest()]
