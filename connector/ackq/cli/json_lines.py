@@ -1,6 +1,7 @@
 """Messages as lines of JSON, the format of `ackq consume --jsonl` and `ackq publish --jsonl`.
 
-Invariant: a line that a consumer printed can be published again, with the same properties.
+Invariant: a line that a consumer printed can be published again, with the same properties but for
+exchange and time to live, which a delivery does not have.
 """
 
 from __future__ import annotations

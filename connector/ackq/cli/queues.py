@@ -83,7 +83,8 @@ def queue() -> None:
     "expires_ms",
     type=DURATION,
     default=0,
-    help="Time without use after which the queue is deleted.",
+    help="Time without a consumer, session or link after which the queue is deleted with its"
+    " messages, which become no dead letters; publishing is no use.",
 )
 @click.option(
     "--delivery-limit",

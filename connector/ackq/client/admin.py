@@ -144,7 +144,8 @@ class Admin(SessionCalls):
             max_bytes: Maximum number of payload bytes, of the same messages.
             overflow: Behaviour at the bound: "reject-publish" or "drop-head" (Q3).
             message_ttl_ms: Messages expire this long after publish.
-            expires_ms: The queue is deleted after this time without use.
+            expires_ms: The queue is deleted after this time without a consumer, session or link,
+                with its messages, which become no dead letters; publishing is no use (Q3).
             delivery_limit: Number of FAILED deliveries allowed (C13).
             dead_letter_queue: Queue for rejected, expired and over-limit messages.
             redelivery_delay_ms: First redelivery delay (C14).

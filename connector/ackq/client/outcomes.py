@@ -21,9 +21,10 @@ class AcknowledgeMode(Enum):
     The examples run against a broker at `endpoint` with a queue `orders` that holds the messages
     `a`, `b` and `c`.
 
-    AUTO: a message is accepted after the callback returned without raising, or before `receive`
-    returns it. An exception of a callback is logged, and the message is settled FAILED if the
-    consumer declared that outcome, else RELEASED.
+    AUTO: a message is accepted after the callback returned without raising. An exception of a
+    callback is logged, and the message is settled FAILED if the consumer declared that outcome,
+    else RELEASED. Without a callback it is PRE: `receive`, iteration and `receive_batch` accept
+    before they return.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode=AcknowledgeMode.AUTO)
@@ -43,7 +44,9 @@ class AcknowledgeMode(Enum):
         2
         1
 
-    DUPS_OK: like AUTO, but lazily and in bulk. Faster; after a crash more messages are redelivered.
+    DUPS_OK: like AUTO, but lazily and in bulk, within 1 s or 1,000 messages. Faster; after a crash
+    more messages are redelivered. Without a callback a message may be accepted before it is
+    processed.
 
         >>> seen = queue.Queue()
         >>> with Channel(endpoint) as channel:
@@ -52,7 +55,8 @@ class AcknowledgeMode(Enum):
         [b'a', b'b', b'c']
 
     PRE: a message is accepted before the callback or `receive` gets it, whatever the callback does:
-    never delivered twice, but lost if the application crashes while processing it.
+    never delivered twice, but lost if the application crashes while processing it; of
+    `receive_batch` the whole batch.
 
         >>> with Channel(endpoint) as channel:
         ...     consumer = channel.consume("orders", mode=AcknowledgeMode.PRE)

@@ -332,6 +332,8 @@ class Consumer(ConsumerBase):
     ) -> pa.RecordBatch | None:
         """The messages that have arrived, as Arrow; waits for the first like `receive`.
 
+        In modes AUTO and PRE all of them are accepted when it returns (C10).
+
         Returns:
             1 to `max_messages` rows of one frame, with the consumer's columns; None if no message
             arrived in time.
