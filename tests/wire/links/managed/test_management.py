@@ -74,7 +74,9 @@ def test_arguments(queue_of, source, seer):
 
     A single active consumer is noted, without a warning before 4.3.
     """
-    queues = [queue_of(kind, **arguments) for kind, arguments, *_ in ARGUMENTS]
+    to = {"dead_letter_routing_key": queue_of().queue}
+    given = [each | to if "dead_letter_exchange" in each else each for _, each, *_ in ARGUMENTS]
+    queues = [queue_of(kind, **each) for (kind, *_), each in zip(ARGUMENTS, given, strict=True)]
     for queue, (kind, arguments, *expected) in zip(queues, ARGUMENTS, strict=True):
         found = first_learnt(source(queue.queue, seer))
         assert [found.delivery_limit, found.dead_letters, found.consumer_timeout_s] == expected
@@ -88,7 +90,8 @@ def test_policies(queue_of, source, seer, policy):
     """L14: the smaller delivery limit of policy and argument applies, also after a change."""
     queue = queue_of("quorum", delivery_limit=5)
     there = source(queue.queue, seer)
-    policy(queue, delivery_limit=3, dead_letter_exchange="")
+    kept = {"dead_letter_exchange": "", "dead_letter_routing_key": queue_of().queue}
+    policy(queue, delivery_limit=3, **kept)
     found = eventually("the policy", lambda: learnt(there), lambda each: each.delivery_limit == 3)
     assert found.dead_letters is True
     policy(queue, delivery_limit=7)
@@ -102,7 +105,7 @@ def test_policies(queue_of, source, seer, policy):
         policy(queue, delivery_limit=7, **dropping)
         found = eventually("the policy", lambda: learnt(there), lambda each: each.warnings)
         assert found.dead_letters is False
-        policy(queue, delivery_limit=7, dead_letter_exchange="")
+        policy(queue, delivery_limit=7, **kept)
         eventually("the policy", lambda: learnt(there), lambda each: each.dead_letters)
 
 
@@ -132,7 +135,7 @@ def test_a_limit_without_dead_letters_is_refused(queue_of, source, seer, edge, i
     assert line in end
     assert '\'{"dead-letter-exchange":"EXCHANGE"}\' --apply-to queues' in end
     assert queue.ready == 3
-    policy(queue, dead_letter_exchange="")
+    policy(queue, dead_letter_exchange="", dead_letter_routing_key=queue_of().queue)
     eventually("the messages", lambda: _starts(link, edge))
     assert link.stop() == 0
 
