@@ -183,7 +183,7 @@ class Transfer:
                         await self._finish(tasks[0])
                     each.result()
         except ClosedError as error:
-            # The edge lost its state of this subscription (L27).
+            # The edge lost its state of this subscription (L27), or it repeats deliveries (L6).
             raise CutError(f"the local broker: {error.message}") from error
         finally:
             self._failed.cancel()

@@ -61,7 +61,7 @@ class LinkSubscribe(_message.Message):
     def __init__(self) -> None: ...
 
 class LinkDeliveries(_message.Message):
-    __slots__ = ("subscription", "first_number", "rows", "lowest_unanswered", "keys", "checks", "content", "redelivered", "proven", "at_once", "proven_number")
+    __slots__ = ("subscription", "first_number", "rows", "lowest_unanswered", "keys", "checks", "content", "redelivered", "proven", "at_once", "proven_number", "repeats_end")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class LinkDeliveries(_message.Message):
     PROVEN_FIELD_NUMBER: _ClassVar[int]
     AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     PROVEN_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REPEATS_END_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     first_number: int
     rows: int
@@ -84,7 +85,8 @@ class LinkDeliveries(_message.Message):
     proven: int
     at_once: bytes
     proven_number: int
-    def __init__(self, subscription: _Optional[int] = ..., first_number: _Optional[int] = ..., rows: _Optional[int] = ..., lowest_unanswered: _Optional[int] = ..., keys: _Optional[bytes] = ..., checks: _Optional[bytes] = ..., content: _Optional[bytes] = ..., redelivered: _Optional[bytes] = ..., proven: _Optional[int] = ..., at_once: _Optional[bytes] = ..., proven_number: _Optional[int] = ...) -> None: ...
+    repeats_end: bool
+    def __init__(self, subscription: _Optional[int] = ..., first_number: _Optional[int] = ..., rows: _Optional[int] = ..., lowest_unanswered: _Optional[int] = ..., keys: _Optional[bytes] = ..., checks: _Optional[bytes] = ..., content: _Optional[bytes] = ..., redelivered: _Optional[bytes] = ..., proven: _Optional[int] = ..., at_once: _Optional[bytes] = ..., proven_number: _Optional[int] = ..., repeats_end: bool = ...) -> None: ...
 
 class LinkHeartbeat(_message.Message):
     __slots__ = ("subscription", "proven", "report", "proven_number")

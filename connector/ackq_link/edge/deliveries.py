@@ -174,7 +174,9 @@ class LinkPart:
         )
         return first, second
 
-    def encoded(self, subscription: int, lowest_unanswered: int, proof: Proof) -> bytes:
+    def encoded(
+        self, subscription: int, lowest_unanswered: int, proof: Proof, *, repeats_end: bool = False
+    ) -> bytes:
         """The part encoded as a frame."""
         header = pb.LinkHeader(
             deliveries=pb.LinkDeliveries(
@@ -184,6 +186,7 @@ class LinkPart:
                 lowest_unanswered=lowest_unanswered,
                 proven=proof.proven,
                 proven_number=proof.number,
+                repeats_end=repeats_end,
                 **self.beside.part(self.offset, self.offset + self.rows),
             )
         )

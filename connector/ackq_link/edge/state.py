@@ -27,6 +27,8 @@ from ackq.v1 import links_pb2 as pb
 from ackq_link.edge.deliveries import LinkPart, Proof, StoredDeliveries, StoredRun
 
 _HEARTBEAT_S: Final = limits.HEARTBEAT_SEND_MS / 1000
+# After a subscription that repetitions ended: a remote broker may bring them late in each one.
+_REPEATS_S: Final = 3600.0
 
 
 class SendSubscribe(NamedTuple):
@@ -40,6 +42,7 @@ class SendPart(NamedTuple):
     subscription: int
     lowest_unanswered: int
     proof: Proof
+    repeats_end: bool
 
 
 class SendHeartbeat(NamedTuple):
@@ -105,6 +108,7 @@ class LinkState:
         self._retry_at = 0.0
         self._retry = Backoff(None, jitter=lambda: 0.0)  # a state machine uses no randomness
         self._heartbeat_at = 0.0
+        self._repeats_from = 0.0  # from then on repetitions end the subscription (L6)
         # Number of heartbeats sent on this call, and of state reports that answered them.
         self._beats = self._states = 0
         # Number of requests to subscribe, sent on this call, that a later one replaced.
@@ -182,7 +186,8 @@ class LinkState:
             part = self._waiting.popleft()
             self._in_flight.append(part)
             lowest = self._in_flight[0].numbers.first
-            return SendPart(part, self.subscription, lowest, self._told()[1])
+            repeats_end = now >= self._repeats_from
+            return SendPart(part, self.subscription, lowest, self._told()[1], repeats_end)
         due = self._waiting and not self._refused and now < self._retry_at
         return Wait(min(self._heartbeat_at, self._retry_at) if due else self._heartbeat_at)
 
@@ -235,12 +240,19 @@ class LinkState:
             subscribed(subscription)
 
     def on_stored(self, answer: pb.LinkStored, now: float) -> None:
-        """Completes the oldest part in flight, or keeps it if refused; raises InternalError."""
+        """Completes the oldest part in flight, or keeps it if refused; raises InternalError.
+
+        The refusal `closed` ends the subscription instead.
+        """
         if not self._in_flight or self._in_flight[0].numbers.first != answer.first_number:
             raise InternalError(
                 f"The local broker answered deliveries {answer.first_number} out of order."
             )
         part = self._in_flight[0]
+        if answer.refused == ClosedError.code and not part.abandoned:
+            self._repeats_from = now + _REPEATS_S
+            self.ended = ClosedError(answer.reason)
+            self._abandon(self.ended)
         if not part.abandoned and not answer.refused:
             self._complete(part, answer)  # before it is removed: an invalid answer fails it
         self._in_flight.popleft()

@@ -107,7 +107,8 @@ class LinkStream(DuplexStream[LinkState, bytes, pb.LinkResponse]):
 
     def _encode(self, action: Any) -> bytes | None:
         if isinstance(action, SendPart):
-            return action.part.encoded(action.subscription, action.lowest_unanswered, action.proof)
+            part, subscription, lowest, proof, repeats_end = action
+            return part.encoded(subscription, lowest, proof, repeats_end=repeats_end)
         if isinstance(action, SendHeartbeat):
             beat = pb.LinkHeartbeat(
                 subscription=action.subscription,

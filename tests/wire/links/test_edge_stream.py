@@ -9,8 +9,10 @@ import pytest
 from ackq import errors
 from ackq.client import Admin, Channel, close_channels
 from ackq.v1 import links_pb2 as pb
+from ackq_broker import embedded
 from ackq_link.edge import AsyncLink, Proof
 from tests.eventually import SOON_S, eventually_async
+from tests.fakes import machine
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, refused_with
 from tests.fakes.raw_link import SOURCE, RawLink, columns
@@ -109,6 +111,23 @@ async def test_a_broker_that_is_drained(own_edge):
             admin.drain(resume=True)
         await waiting
         assert bodies(own_edge.endpoint) == [1]
+
+
+async def test_repetitions_end_a_subscription(tmp_path):
+    """L6: the next subscription matches them; where they come soon again, they are stored."""
+    (tmp_path / "env").mkdir()
+    env = machine.with_limits(tmp_path / "env", {"LINK_ACK_GRACE_S": 0})
+    with embedded(tmp_path / "data", env=env) as edge:
+        with Admin(edge.endpoint) as admin:
+            admin.declare_queue("q")
+        async with subscribed(edge.endpoint) as link:
+            await store(link, 1, [1, 2])
+            with pytest.raises(errors.ClosedError, match="again in the same subscription"):
+                await store(link, 3, [2, 3], redelivered=[True, False])
+            assert bodies(edge.endpoint) == [1, 2]
+            await link.subscribe(Proof)
+            assert (await store(link, 1, [1, 2, 3, 3], redelivered=[True] * 4)).matched == 2
+            assert bodies(edge.endpoint) == [1, 2, 3, 3]
 
 
 # --- hostile and wrong frames ---

@@ -115,7 +115,8 @@ class StoreLinked(Command):
     One record. Rows whose numbers were stored before are answered again, and not stored.
 
     Errors: FencedError, LinkNotFoundError, HistoryChangedError (L27), QueueFullError (nothing of it
-    is kept), LimitError, InvalidArgumentError (a gap in the numbers; another subscription).
+    is kept), LimitError, InvalidArgumentError (a gap in the numbers; another subscription),
+    ClosedError (`repeats_end`).
 
     Attributes:
         first_number: The number of the first row's delivery; the numbers of the rows are
@@ -134,6 +135,7 @@ class StoreLinked(Command):
             permitted, the remote broker is proven to have applied (L10).
         proven_number: The delivery number of the last proven acknowledgement; 0: none is proven.
         stream: As in `SubscribeLink`.
+        repeats_end: Whether rows that repeat deliveries of the subscription end it (L6).
     """
 
     link: str
@@ -152,6 +154,7 @@ class StoreLinked(Command):
     proven_number: int = 0
     sizes: Int64s | None = None
     stream: int = 1
+    repeats_end: bool = False
 
 
 class LinkedRun(NamedTuple):

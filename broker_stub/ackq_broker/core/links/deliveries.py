@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from ackq import limits
-from ackq.errors import InvalidArgumentError, LimitError
+from ackq.errors import ClosedError, InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
 from ackq_broker.core.commands import Decision, LinkAck, StoredLinked
@@ -42,6 +42,8 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
     queue = state.queues[link.queue_id]
     columns = _columns(command, known)
     found = match(link, queue, columns)
+    if command.repeats_end and found.repeats and not command.at_once:
+        _check_repeats(link, now_us)
     new = found.positions == 0
     part = _part(queue, command, np.flatnonzero(new) + known)
     if part is not None:
@@ -126,6 +128,16 @@ def _check_numbers(link: Link, command: commands.StoreLinked) -> None:
             "the next.",
             link=link.name,
             next_number=link.next_number,
+        )
+
+
+def _check_repeats(link: Link, now_us: int) -> None:
+    """L6: ends a subscription that has repetitions, after its first time."""
+    if not link.settles_in(now_us):
+        raise ClosedError(
+            f"The remote broker of link '{link.name}' delivered messages again in the same "
+            "subscription, as RabbitMQ does when nodes of a cluster lose each other. Consume "
+            "again, and subscribe again: then they are recognised."
         )
 
 

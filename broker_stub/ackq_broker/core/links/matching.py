@@ -41,12 +41,14 @@ class Matches(NamedTuple):
         settled: Positions of taken entries whose message is settled.
         ambiguous: Entries that may be the message of a stored delivery, each of another one.
         id_reused: Number of deliveries that are stored though their id was known.
+        repeats: Whether any delivery with an id comes again in its subscription.
     """
 
     positions: Int64s
     settled: BitMap64
     ambiguous: BitMap64
     id_reused: int
+    repeats: bool = False
 
 
 class _Table(NamedTuple):
@@ -93,6 +95,11 @@ def match(link: Link, queue: Queue, deliveries: Arrivals) -> Matches:
         matched & gone,
         bitmaps.of(positions[entries[~may]]),
         _reused(table, count, ~deliveries.content[rows] & (taken[rows] == 0)),
+        _repeats(
+            table.groups[:count][~free],
+            table.groups[count:],
+            deliveries.redelivered[rows] & ~deliveries.content[rows] & (takes < 0),
+        ),
     )
 
 
@@ -163,6 +170,15 @@ def _ranked(entry_groups: Int64s, row_groups: Int64s) -> Int64s:
     found = np.full(len(row_groups), -1, np.int64)
     found[by_group] = np.where(begins + ranks < ends, begins + ranks, -1)
     return found
+
+
+def _repeats(bound_groups: Int64s, row_groups: Int64s, marked: Flags) -> bool:
+    """Whether the equal of a marked row that finds no entry came earlier in the subscription."""
+    if not marked.any():
+        return False
+    later = np.ones(len(row_groups), np.bool_)
+    later[np.unique(row_groups, return_index=True)[1]] = False
+    return bool((marked & (later | np.isin(row_groups, bound_groups))).any())
 
 
 def _reused(table: _Table, count: int, stored: Flags) -> int:

@@ -44,6 +44,7 @@ class PreparedDeliveries(NamedTuple):
     lowest_unanswered: int
     proven: int
     proven_number: int
+    repeats_end: bool
     sizes: Int64s | None
     block: Bulk
 

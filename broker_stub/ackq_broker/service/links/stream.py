@@ -17,6 +17,7 @@ from ackq import limits
 from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
+    ClosedError,
     FencedError,
     InvalidArgumentError,
     NackError,
@@ -279,7 +280,9 @@ class EdgeStream(BrokerStream[Request, pb.LinkResponse, pb.LinkResponse]):
         try:
             self._engine.alarms.check_taking()
             reply, sequence = self._engine.decide(command, delivered.block)
-        except (NackError, BrokerUnavailableError) as refusal:
+        except (NackError, BrokerUnavailableError, ClosedError) as refusal:
+            if self._engine.failure is not None:
+                raise
             self._refusal = refusal
             self._refuse(sent.first_number, refusal)
             return

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
 
 from ackq import limits
-from ackq.errors import InvalidArgumentError, LimitError, QueueFullError
+from ackq.errors import ClosedError, InvalidArgumentError, LimitError, QueueFullError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, Unchecked
+from tests.unit.core.harness import SECOND_US, Harness, Unchecked
 from tests.unit.core.link_process import LinkProcess, accept
 
 
@@ -70,6 +71,47 @@ def test_entries_have_a_bound(process: LinkProcess, monkeypatch) -> None:
         process.store(["c", "d"])
     process.subscribe()
     assert process.matched(["b", "a", "c"]) == [True, True, False]
+
+
+# Deliveries after those of the test, marked as redelivered; and whether they end the subscription.
+REPEATS = {
+    "held": (["a"], {}, True),
+    "settled and proven": (["s"], {}, True),
+    "behind a new one": (["x", "a"], {}, True),
+    "of the same frame": (["x", "x"], {"redelivered": BitMap([1])}, True),
+    "a mark on the first": (["x", "x"], {"redelivered": BitMap([0])}, False),
+    "not marked": (["a"], {"redelivered": False}, False),
+    "of an earlier subscription": (["old"], {}, False),
+    "another message with the id": (["y"], {"ids": ["a"]}, False),
+    "by its content": (["c"], {"content": True}, False),
+    "without a key": (["n"], {"ids": [""]}, False),
+    "beside one permitted at once": (["a", "x"], {"at_once": BitMap([1])}, False),
+    "the link does not ask for it": (["a"], {"repeats_end": False}, False),
+}
+
+
+@pytest.mark.parametrize(("bodies", "options", "ends"), REPEATS.values(), ids=REPEATS)
+def test_repetitions_end_a_subscription(process: LinkProcess, bodies, options, ends) -> None:
+    """L6, L12: a refused frame changes nothing (see `Harness`), and the next one matches it."""
+    process.store(["old"])
+    process.subscribe()
+    process.store(["s", "a"])
+    accept(process.harness, 2)
+    process.permit()
+    process.prove(1)
+    process.store(["c"], content=True)
+    process.store(["n"], ids=[""])
+    options = {"redelivered": True, "repeats_end": True} | options
+    process.harness.now_us += limits.LINK_ACK_GRACE_S * SECOND_US
+    if not ends:
+        assert len(process.positions(bodies, **options)) == len(bodies)
+        return
+    with pytest.raises(ClosedError, match="in the same subscription"):
+        process.store(bodies, **options)
+    process.subscribe()
+    assert process.matched(bodies, **options) == [body in "as" for body in bodies]
+    # In the first time of a subscription another message may be the equal of one.
+    assert process.matched(bodies, **options) == [False] * len(bodies)
 
 
 def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -> None:

@@ -51,9 +51,9 @@ class World:
         lists["matched"] = [0] * len(runs)
         self.state.on_stored(pb.LinkStored(first_number=first, **lists | more), 0.0)
 
-    def refuse(self, *numbers, now=0.0):
+    def refuse(self, *numbers, now=0.0, refused="queue_full", reason="It is full."):
         for first in numbers:
-            full = pb.LinkStored(first_number=first, refused="queue_full", reason="It is full.")
+            full = pb.LinkStored(first_number=first, refused=refused, reason=reason)
             self.state.on_stored(full, now)
 
     def permit(self, *ranges, rejected=()):
@@ -130,6 +130,25 @@ def test_the_edge_ends_a_subscription(world):
         world.open(history="g")
     with pytest.raises(FencedError, match="cut off"):
         world.open(epoch=2)
+
+
+def test_repetitions_end_a_subscription(world):
+    """L6: the refusal `closed` fails all deliveries; then repetitions are stored for an hour."""
+    for first in (1, 2):
+        world.add(first, 1)
+    assert world.next().repeats_end
+    world.sent()
+    world.add(3, 1)
+    world.refuse(1, 2, refused="closed", reason="Again.")
+    assert [str(world.results[first]) for first in (1, 2, 3)] == ["Again."] * 3
+    assert world.state.ended is world.results[1]
+    assert world.sent() == []
+    world.subscribe(2)
+    assert world.state.ended is None
+    for first, now in ((1, 3_599.0), (2, 3_600.0)):
+        world.next(now)
+        world.add(first, 1)
+        assert world.next(now).repeats_end == (first == 2)
 
 
 def test_permits_keep_their_order_and_come_once(world):
