@@ -184,7 +184,13 @@ class Remaining:
 
 
 class SourceSubscription(Protocol):
-    """One consumer of a remote queue, on one connection."""
+    """One consumer of a remote queue, on one connection.
+
+    Attributes:
+        last_tag: The tag of the last delivery that has come; 0: none.
+    """
+
+    last_tag: int
 
     async def deliver(self) -> Deliveries:
         """The deliveries that have come, at least one row; waits for the first. Raises CutError."""

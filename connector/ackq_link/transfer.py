@@ -33,8 +33,6 @@ _BATCHES: Final = 16
 _GATHER_S: Final = 0.025
 _LAST_PERMITS_S: Final = 2.0
 _LOOK_S: Final = 1.0
-# A delivery that takes longer was not waiting to be taken.
-_AT_ONCE_S: Final = 0.01
 _REPORT_S: Final = 60.0
 # From this fill level on, the window is what limits the link.
 _FULL: Final = 0.9
@@ -139,9 +137,8 @@ class Transfer:
         self._unsent = 0  # of these, deliveries that a pause keeps from the edge
         self._batch_firsts: list[int] = []
         self._batch_times: list[float] = []
-        # When what waited for the edge to begin the subscription may have come; None: all is taken.
-        self._came_at: float | None = None
-        self._window = subscription.window_messages
+        # The last tag that came before the edge began the subscription, and the earliest time.
+        self._came_until, self._came_at = 0, 0.0
         self._room = asyncio.Semaphore(_BATCHES)
         self._gate = asyncio.Event()
         self._stores: set[asyncio.Task[None]] = set()
@@ -206,6 +203,7 @@ class Transfer:
                     raise GivenBackError(None, 0)
                 await asyncio.wait((subscribing,), timeout=_LOOK_S)
             subscribing.result()
+            self._came_until = self._subscription.last_tag
         finally:
             subscribing.cancel()
             await asyncio.gather(subscribing, return_exceptions=True)
@@ -220,11 +218,8 @@ class Transfer:
                 await asyncio.sleep(_GATHER_S)
             await self._unpaused()
             self._receiving = True
-            asked_at = time.monotonic()
             deliveries = await self._subscription.deliver()
             self._receiving = False
-            if time.monotonic() - asked_at > _AT_ONCE_S or self._number >= self._window:
-                self._came_at = None
             refused = unfit(deliveries.rows)
             parts = [*self._aside.parts(deliveries, refused)]
             for row, reason in refused.items():
@@ -279,7 +274,8 @@ class Transfer:
         self._held.extend(deliveries.first_tag, deliveries.last_tag)
         self._held_count += rows
         self._batch_firsts.append(deliveries.first_tag)
-        self._batch_times.append(self._came_at or time.monotonic())
+        early = deliveries.first_tag <= self._came_until
+        self._batch_times.append(self._came_at if early else time.monotonic())
         self._holding.saw(deliveries.delivery_counts)
         self._counters.redelivered += sum(deliveries.redelivered)
         self._note_proven()

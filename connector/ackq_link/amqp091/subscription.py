@@ -88,7 +88,7 @@ class QueueSubscription:
         self._bodies: list[bytes] = []
         self._properties: list[Properties] = []
         self._redelivered: list[bool] = []
-        self._last_tag = 0
+        self.last_tag = 0
         self._checked = False
         self._acks = Acknowledgements()
         self._held = HeldBytes()
@@ -190,7 +190,7 @@ class QueueSubscription:
             return None
         if found.message_count is None or found.consumer_count is None:
             return None
-        return Remaining(found.message_count, found.consumer_count, self._last_tag)
+        return Remaining(found.message_count, found.consumer_count, self.last_tag)
 
     async def close(self, *, requeue: bool = False) -> None:
         """Sends the last acknowledgements, and closes; the broker requeues unsettled deliveries.
@@ -225,11 +225,11 @@ class QueueSubscription:
         tag = message.delivery_tag
         if self._cut is not None:
             return
-        if tag != self._last_tag + 1:
+        if tag != self.last_tag + 1:
             # Cumulative acknowledgements would cover the missing delivery.
-            self._end(CutError(f"delivery {tag} came after {self._last_tag}"))
+            self._end(CutError(f"delivery {tag} came after {self.last_tag}"))
             return
-        self._last_tag = tag
+        self.last_tag = tag
         self._acks.delivered(credit)
         body = message.body
         self._bodies.append(body)
@@ -258,7 +258,7 @@ class QueueSubscription:
             self._seen.quorum = True
         taken = Deliveries(
             to_rows(self._bodies[:rows], self._properties[:rows]),
-            self._last_tag - len(self._bodies) + 1,
+            self.last_tag - len(self._bodies) + 1,
             redelivered,
             size,
             counts,
@@ -271,7 +271,7 @@ class QueueSubscription:
     # --- acknowledgements ---
 
     def _settle(self, first: int, last: int, *, rejected: bool) -> None:
-        assert last <= self._last_tag - len(self._bodies), "not delivered"
+        assert last <= self.last_tag - len(self._bodies), "not delivered"
         self._acks.settle(first, last, rejected=rejected)
         self._held.remove(first, last)
         self._in_hand -= last - first + 1
@@ -312,7 +312,7 @@ class QueueSubscription:
             if prefetch > (room := max(1, self._room)):
                 prefetch = room
                 await self._channel.basic_qos(prefetch_count=prefetch)
-            consumer = _Consumer(self, prefetch, self._last_tag + 1)
+            consumer = _Consumer(self, prefetch, self.last_tag + 1)
             started = await self._channel.basic_consume(self._queue, consumer.on_message)
         assert started.consumer_tag is not None
         consumer.tag = started.consumer_tag
@@ -389,7 +389,7 @@ class QueueSubscription:
         But twice the present one where that is all in hand, and has at most half of these bytes.
         """
         limits = self._limits
-        mean = max(1, self._received_bytes // max(1, self._last_tag - len(self._aside)))
+        mean = max(1, self._received_bytes // max(1, self.last_tag - len(self._aside)))
         fitting = max(1, min(limits.window_messages, limits.window_bytes // mean))
         full = self._in_hand >= self._usable and self._held_bytes <= limits.window_bytes // 2
         return max(fitting, 2 * self._usable) if full else fitting

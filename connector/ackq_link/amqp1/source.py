@@ -99,7 +99,7 @@ class Amqp1Subscription:
         self._held: dict[int, tuple[Delivery, int]] = {}
         self._held_bytes = 0
         self._received_bytes = 0
-        self._last_tag = 0
+        self.last_tag = 0
         self._due: list[tuple[Delivery, int]] = []
         # Settled deliveries that the broker has not answered yet, in the order of settlement.
         self._unanswered: deque[Delivery] = deque()
@@ -186,9 +186,9 @@ class Amqp1Subscription:
             elif delivery.readable and not delivery.partial:
                 message = bytes(receiver.recv(delivery.pending) or b"")
                 receiver.advance()
-                self._last_tag += 1
+                self.last_tag += 1
                 size = len(message)
-                self._held[self._last_tag] = (delivery, size)
+                self._held[self.last_tag] = (delivery, size)
                 self._held_bytes += size
                 self._received_bytes += size
                 self._messages.append(message)
@@ -202,7 +202,7 @@ class Amqp1Subscription:
 
     def _taken(self) -> Deliveries:
         """Moves the first waiting messages, at most a batch, into columns."""
-        first = self._last_tag - len(self._messages) + 1
+        first = self.last_tag - len(self._messages) + 1
         messages: list[Incoming] = []
         size = 0
         while self._messages and len(messages) < _BATCH_ROWS:
@@ -234,7 +234,7 @@ class Amqp1Subscription:
     def _decide(self, first_tag: int, last_tag: int, state: int) -> None:
         if self._cut is not None:
             return
-        handed_out = self._last_tag - len(self._messages)
+        handed_out = self.last_tag - len(self._messages)
         assert 1 <= first_tag <= last_tag <= handed_out, "not delivered"
         for tag in range(first_tag, last_tag + 1):
             delivery, size = self._held.pop(tag)
@@ -308,8 +308,8 @@ class Amqp1Subscription:
             return
         self._stopped = False
         room = limits.window_messages - len(self._held)
-        if self._last_tag:
-            mean = max(1, self._received_bytes // self._last_tag)
+        if self.last_tag:
+            mean = max(1, self._received_bytes // self.last_tag)
             room = min(room, max(1, (limits.window_bytes - self._held_bytes) // mean))
         if room - credit >= max(1, limits.window_messages // _PART) or (credit <= 0 < room):
             receiver.flow(room - credit)

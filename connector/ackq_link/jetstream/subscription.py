@@ -94,7 +94,7 @@ class StreamSubscription:
         self._keys = keys
         self._inbox = connection.new_inbox()
         self._waiting: list[tuple[Received, _Delivery, int]] = []  # count
-        self._last_tag = 0
+        self.last_tag = 0
         self._held: dict[int, _Delivery] = {}
         self._aside: dict[int, _Delivery] = {}
         self._held_bytes = 0
@@ -170,7 +170,7 @@ class StreamSubscription:
             return None
         theirs = found["num_ack_pending"] - len(self._in_hand)
         return Remaining(
-            found["num_pending"] + max(0, theirs), max(1, found["num_waiting"]), self._last_tag
+            found["num_pending"] + max(0, theirs), max(1, found["num_waiting"]), self.last_tag
         )
 
     async def close(self, *, requeue: bool = False) -> None:
@@ -232,8 +232,8 @@ class StreamSubscription:
             self._came.add(sequence)
             size = len(message.body)
             delivery = _Delivery(sequence, ns, message.reply, size)
-            self._last_tag += 1
-            self._in_hand[sequence] = self._held[self._last_tag] = delivery
+            self.last_tag += 1
+            self._in_hand[sequence] = self._held[self.last_tag] = delivery
             self._held_bytes += size
             self._waiting.append((message, delivery, count))
             self._arrived.set()
@@ -259,7 +259,7 @@ class StreamSubscription:
                 size -= len(message.body)
                 break
             rows += 1
-        first = self._last_tag - len(self._waiting) + 1
+        first = self.last_tag - len(self._waiting) + 1
         messages, deliveries, counts = zip(*self._waiting[:rows], strict=True)
         del self._waiting[:rows]
         ns = [each.ns for each in deliveries]
@@ -327,7 +327,7 @@ class StreamSubscription:
     def _decide(self, first_tag: int, last_tag: int, said: bytes) -> None:
         if self._cut is not None:
             return
-        assert last_tag <= self._last_tag - len(self._waiting), "not delivered"
+        assert last_tag <= self.last_tag - len(self._waiting), "not delivered"
         now = time.monotonic()
         for tag in range(first_tag, last_tag + 1):
             delivery = self._held.pop(tag)

@@ -37,14 +37,14 @@ class Subscription:
         self.proven = 0
         self.window_messages = 10
         self.left = None
-        self._tag = 0
+        self.last_tag = 0
 
     def bring(self, *bodies, redelivered=False, counts=(), **more):
         rows = pa.record_batch({"body": pa.array(bodies, pa.binary())})
         flags = [redelivered] * len(bodies)
-        taken = Deliveries(rows, self._tag + 1, flags, 1, counts, **more)
+        taken = Deliveries(rows, self.last_tag + 1, flags, 1, counts, **more)
         self.coming.put_nowait(taken)
-        self._tag += len(bodies)
+        self.last_tag += len(bodies)
 
     async def deliver(self):
         return await self.coming.get()

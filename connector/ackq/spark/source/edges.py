@@ -167,7 +167,8 @@ class Edges:
             try:
                 return driver.advance(place, bounded)
             except BrokerUnavailableError:
-                if not (self._skips and place.is_opening and limits.open_and_lease):
+                unnamed = place.is_opening and not self._options.session
+                if not (self._skips and unnamed and limits.open_and_lease):
                     raise
                 # Trigger.Once calls once: of an answer that was lost, no checkpoint has the lease.
                 connections.wait_ready(self._options.at(name))

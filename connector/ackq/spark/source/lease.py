@@ -106,7 +106,7 @@ class SessionDriver:
         self._subscribe = subscribe
         self._holder = client.holder("spark")
         # An opening is repeated on its session, also by a later call (S9).
-        self._anonymous = _anonymous()
+        self._anonymous, self._lost = _anonymous(), ""
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
@@ -149,8 +149,10 @@ class SessionDriver:
             if start.is_opening or self._options.fail_on_data_loss or not reopen:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
-            # The lost one may be back, with its lease.
-            start, self._anonymous = OPENING, _anonymous()
+            if start.incarnation != self._lost:  # else this call repeats its opening
+                # The lost one may be back, with its lease.
+                self._lost, self._anonymous = start.incarnation, _anonymous()
+            start = OPENING
             answer = self._advance(start, limits)
         self._keep(
             copied(

@@ -185,7 +185,7 @@ class SimulatedSubscription:
         self._acknowledgements = Acknowledgements()
         self._names = {}
         self._flush_at = None
-        self._last_tag = 0
+        self.last_tag = 0
         self._alone_at = process.now_s() + alone_s
 
     async def deliver(self):
@@ -200,7 +200,7 @@ class SimulatedSubscription:
             found.append(channel.arrived.popleft())
         for tag, message, _, _ in found:
             self._names[tag] = message
-            self._last_tag = tag
+            self.last_tag = tag
             self._acknowledgements.delivered(self._credit)
         return Deliveries(
             _rows([message for _, message, _, _ in found]),
@@ -237,7 +237,7 @@ class SimulatedSubscription:
         if self._process.now_s() < self._alone_at:
             return None
         found = await self._channel.ask()
-        return None if found is None else Remaining(*found, self._last_tag)
+        return None if found is None else Remaining(*found, self.last_tag)
 
     async def close(self, *, requeue=False):
         """As `SourceSubscription.close`; with or without `requeue`, everything is given back."""
