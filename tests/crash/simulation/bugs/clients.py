@@ -4,24 +4,16 @@ from ackq.client.consuming.state import ChannelState
 from ackq.client.consuming.unsettled import Unsettled
 from ackq.client.publishing.transaction_state import TransactionState
 from ackq.client.publishing.unconfirmed import Unconfirmed
-from tests.crash.simulation.bugs.patching import Bug, Line
+from tests.crash.simulation.bugs.patching import Bug, Line, never
 
 CLIENTS = {
     "answer_forgotten": Bug(
         "P3: the client forgets the last number of an answer for several publishes",
-        Line(
-            Unconfirmed.answer,
-            "return self._answer(first, last)",
-            "return self._answer(first, last - (last > first))",
-        ),
+        Line(Unconfirmed.answer, "._answer(first, last)", "._answer(first, last - (last > first))"),
     ),
     "number_used_twice": Bug(
         "P2: two frames of a publisher share a number",
-        Line(
-            Unconfirmed.add,
-            "self.next_number += frame.rows",
-            "self.next_number += max(frame.rows - 1, 1)",
-        ),
+        Line(Unconfirmed.add, "next_number += frame.rows", "next_number += max(frame.rows - 1, 1)"),
     ),
     "answered_sent_again": Bug(
         "P10: the client sends rows again that were answered while they were queued",
@@ -34,11 +26,7 @@ CLIENTS = {
     ),
     "answer_of_another_transaction": Bug(
         "P13: the answer to a rollback counts as that to the next commit",
-        Line(
-            TransactionState.on_transaction,
-            "if transaction_id != transaction.transaction_id:",
-            "if False:",
-        ),
+        never(TransactionState.on_transaction, "transaction_id != transaction.transaction_id"),
     ),
     "settled_on_another_channel": Bug(
         "C17: the client sends settlements of a channel that has ended to the one after it",

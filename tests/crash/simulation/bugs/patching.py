@@ -23,6 +23,11 @@ class Line(NamedTuple):
     instead: str = "pass"
 
 
+def never(function, condition):
+    """A condition of an `if` that is taken for false."""
+    return Line(function, f"if {condition}:", "if False:")
+
+
 class Bug:
     """A planted bug.
 
