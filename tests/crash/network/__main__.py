@@ -15,8 +15,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.crash.network import timeouts
-from tests.fakes import machine
+from ackq_broker import embedded
+from tests.crash.network import consuming, publishing, rounds, sessions, timeouts
 from tests.fakes.faults import KINDS
 
 
@@ -35,10 +35,7 @@ def arguments():
 def main():
     """Runs rounds, prints each one's result, and sums them up."""
     options = arguments()
-    timeouts.lower()  # before anything reads them
-    from ackq_broker import embedded
-    from tests.crash.network import consuming, publishing, rounds, sessions
-
+    timeouts.lower()
     kinds = [
         kind
         for module in (publishing, consuming, sessions)
@@ -49,10 +46,7 @@ def main():
     end = time.monotonic() + options.minutes * 60
     seed, failed = options.seed, []
     while seed - options.seed < options.rounds if options.rounds else time.monotonic() < end:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            embedded(Path(folder, "data"), env=machine.with_limits(folder, timeouts.LOW)) as broker,
-        ):
+        with tempfile.TemporaryDirectory() as folder, embedded(Path(folder, "data")) as broker:
             actors = [
                 kind(broker.endpoint, seed, guard, options.seconds, options.faults)
                 for kind in kinds

@@ -181,10 +181,7 @@ class Writing(Actor):
         return [f"b{batch_id:05d}-{task}-{row:04d}" for row in range(rows)]
 
     def _stages(self, batch_id, tasks):
-        with (
-            self.guard.within("stage", self.patience_s),
-            ThreadPoolExecutor(TASKS) as pool,
-        ):
+        with self.guard.within("stage", self.patience_s), ThreadPoolExecutor(TASKS) as pool:
             return list(pool.map(lambda rows: self._stage(batch_id, rows), tasks))
 
     def _stage(self, batch_id, rows):

@@ -18,9 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+from ackq import client
+from ackq.client import Admin, Channel, Publisher, StageWriter, TransactionalPublisher, commit_batch
+from ackq.errors import BrokerUnavailableError, TransactionRolledBackError
+from ackq.v1 import sessions_pb2 as pb
+from ackq.wire.fetch_key import fetch_key
+from ackq_broker import embedded
+from tests.crash.harness import fill, ids, messages
 from tests.crash.network import timeouts
-from tests.fakes import machine
 from tests.fakes.faults import DIRECTIONS
+from tests.fakes.relay import Relay
 
 # Several frames of a fetch, of which the first has arrived.
 ROWS = 40_000
@@ -35,9 +42,6 @@ class Probe:
     """
 
     def __init__(self, broker, name, direction):
-        from tests.crash.harness import fill, ids
-        from tests.fakes.relay import Relay
-
         self.direct = broker.endpoint
         self.queue = f"{name}-{direction}"
         self.relay = Relay(self.direct)
@@ -59,8 +63,6 @@ class Probe:
 
 def publisher(probe):
     """Measures a publish, until its confirm."""
-    from ackq.client import Publisher
-
     with Publisher(probe.endpoint, routing_key=probe.queue) as out:
         out.publish("a").result()
         probe.silence()
@@ -70,9 +72,6 @@ def publisher(probe):
 
 def transactional(probe):
     """Measures a transaction, until it is committed; it is run again if it is rolled back."""
-    from ackq.client import TransactionalPublisher
-    from ackq.errors import TransactionRolledBackError
-
     with TransactionalPublisher(probe.endpoint, routing_key=probe.queue) as out:
         out.publish("a")
         out.commit()
@@ -89,8 +88,6 @@ def transactional(probe):
 
 def receive(probe):
     """Measures a waiting consumer, until it has accepted a message published in the silence."""
-    from ackq.client import Admin, Channel, Publisher
-
     with Admin(probe.direct) as admin, Channel(probe.endpoint) as channel:
         admin.purge_queue(probe.queue)
         consumer = channel.consume(probe.queue, mode="client")
@@ -105,8 +102,6 @@ def receive(probe):
 
 def accept(probe):
     """Measures an accept, until its outcome is known."""
-    from ackq.client import Channel
-
     with Channel(probe.endpoint) as channel:
         message = channel.consume(probe.queue, mode="client", prefetch=1).receive()
         probe.silence()
@@ -117,8 +112,6 @@ def accept(probe):
 
 def pull(probe):
     """Measures a pull, until it has its message."""
-    from ackq.client import Channel
-
     with Channel(probe.endpoint) as channel:
         channel.get(probe.queue)
         probe.silence()
@@ -128,9 +121,6 @@ def pull(probe):
 
 def administration(probe):
     """Measures an administrative call that may be repeated, until its answer."""
-    from ackq.client import Admin
-    from ackq.errors import BrokerUnavailableError
-
     with Admin(probe.endpoint) as admin:
         admin.info()
         probe.silence()
@@ -143,8 +133,6 @@ def administration(probe):
 
 
 def _session(probe):
-    from ackq import client
-    from ackq.v1 import sessions_pb2 as pb
 
     request = pb.AdvanceRequest(
         holder=client.holder(), queues=[probe.queue], max_messages=ROWS, max_bytes=1 << 30
@@ -166,9 +154,6 @@ def advance(probe):
 
 def fetch(probe):
     """Measures a fetch whose first frame has arrived, until all rows have."""
-    from ackq.v1 import sessions_pb2 as pb
-    from ackq.wire.fetch_key import fetch_key
-
     session, request, _ = _session(probe)
     lease = session.advance(request)
     rest = pb.FetchRequest(
@@ -201,10 +186,6 @@ def liveness(probe):
 
 def stage(probe):
     """Measures the seal of a stage, until its error (Spark runs the task again) or its end."""
-    from ackq.client import StageWriter
-    from ackq.errors import BrokerUnavailableError
-    from tests.crash.harness import ids, messages
-
     with StageWriter(probe.endpoint, writer=probe.queue, batch_id=0, run_id="r") as writer:
         writer.write(messages(ids(1, 10), 200_000), routing_key=probe.queue)
         threading.Event().wait(1)
@@ -218,9 +199,6 @@ def stage(probe):
 
 def commit(probe):
     """Measures the commit of a batch, until its answer."""
-    from ackq.client import StageWriter, commit_batch
-    from tests.crash.harness import ids, messages
-
     with StageWriter(probe.endpoint, writer=probe.queue, batch_id=0, run_id="r") as writer:
         writer.write(messages(ids(1, 10)), routing_key=probe.queue)
         stages = [writer.seal()]
@@ -268,12 +246,9 @@ def main():
     options = parser.parse_args()
     if options.low:
         timeouts.lower()
-    from ackq_broker import embedded
 
-    with tempfile.TemporaryDirectory() as folder:
-        env = machine.with_limits(folder, timeouts.LOW) if options.low else None
-        with embedded(Path(folder, "data"), env=env) as broker:
-            took = measure(broker, options.probes)
+    with tempfile.TemporaryDirectory() as folder, embedded(Path(folder, "data")) as broker:
+        took = measure(broker, options.probes)
     for (name, direction), seconds in took.items():
         print(f"{name:<16} {direction:<10} {seconds:6.1f} s")
     return int(max(took.values()) > timeouts.notice_s())

@@ -20,10 +20,16 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
+
+from ackq.client import Admin
+from ackq.spark import configure
+from ackq_broker import embedded
 from tests import prefork
 from tests.crash import local_spark
+from tests.crash.harness import fill, in_queue, unacked
 from tests.crash.network import timeouts
-from tests.fakes import machine
+from tests.crash.network.timed import FOLDER, RETRY_S, Source
 from tests.fakes.faults import KINDS, Schedule
 from tests.fakes.relay import Relay
 
@@ -98,8 +104,6 @@ class Run:
     @contextmanager
     def _failing(self):
         """Counts the error of a query that failed; an unexpected one is a violation."""
-        from pyspark.errors import StreamingQueryException
-
         try:
             yield
         except StreamingQueryException as failure:
@@ -118,8 +122,6 @@ class Run:
         return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
 
     def _start(self, **trigger):
-        from tests.crash.network.timed import RETRY_S
-
         side = {
             name: {"endpoint": relay.endpoint, "retryTimeout": f"{RETRY_S}s"}
             for name, relay in self.relays.items()
@@ -137,8 +139,6 @@ class Run:
 
     def _fill(self):
         """Publishes more messages when there are few, without faults."""
-        from tests.crash.harness import fill
-
         if sum(self._left()) < AHEAD:
             first = len(self.names)
             more = [f"m-{number:07d}" for number in range(first, first + FRAME)]
@@ -146,14 +146,10 @@ class Run:
             self.names += more
 
     def _left(self):
-        from tests.crash.harness import unacked
-
         return unacked(self.direct, "in")
 
     def check(self):
         """Compares the books with the broker; returns the violations."""
-        from tests.crash.harness import in_queue
-
         found, left = in_queue(self.direct, "out"), self._left()
         lost, doubled = len(set(self.names) - found.keys()), found.total() - len(found)
         print(f"messages {len(self.names)}, lost {lost}, doubled {doubled}")
@@ -183,8 +179,6 @@ class Run:
 
 def start_spark(folder):
     """The Spark session of this process: two tasks at once, each tried four times."""
-    from ackq.spark import configure
-    from tests.crash.network.timed import Source
 
     settings = {"spark.log.level": "OFF", "spark.local.dir": str(folder / "local")}
     prefork.use_python()
@@ -196,18 +190,12 @@ def start_spark(folder):
 def main():
     """Runs a query, and prints its figures and violations."""
     options = arguments()
-    timeouts.lower()  # before anything reads them
-    from ackq.client import Admin
-    from ackq_broker import embedded
-    from tests.crash.network.timed import FOLDER
-
+    timeouts.lower()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        low = machine.with_limits(folder, timeouts.LOW)
-        # For Spark's processes, each of which imports the product with these limits.
         own = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-        os.environ.update(low, **own, **{FOLDER: made})
-        with embedded(folder / "data", env=low) as broker:
+        os.environ.update(own, **{FOLDER: made})
+        with embedded(folder / "data") as broker:
             with Admin(broker.endpoint) as admin:
                 for queue in ("in", "out"):
                     admin.declare_queue(queue)
