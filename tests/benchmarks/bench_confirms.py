@@ -46,6 +46,8 @@ def run(args, endpoint):
                 sides[theirs[0]] = partial(rabbitmq_sides.confirms_streamed, port, *many)
                 sides[theirs[1]] = partial(rabbitmq_sides.commit_each, port, *few)
                 pairs[f"RabbitMQ, {size:,} B, beside it"] = Pair(*theirs)
+                for ours, each in zip((STREAMED, COMMIT), theirs, strict=True):
+                    pairs[f"{ours}, {size:,} B: ackq / RabbitMQ"] = Pair(ours, each)
             found = harness.compare(sides, pairs, args.reps)
             seconds = statistics.median(
                 each.seconds["wall"] / each.rows for each in found[1].anchors

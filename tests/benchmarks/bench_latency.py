@@ -20,6 +20,8 @@ import spark_harness
 import synced_round_trip
 from harness import Figures
 
+from tests.crash.local_spark import DELTA
+
 HELP = "delays publish to confirm, to a consumer and to a row in Delta: p50, p99, p99.9"
 OPTIONS = {"sizes": ([100], "body sizes"), "seconds": (10.0, "of each load")}
 IDLE = 100
@@ -97,7 +99,7 @@ def _wait(*children):
 def delta(args, endpoint, size):
     """Batches, measured to their rows in a Delta table that a query writes without a pause."""
     with (
-        spark_harness.session(spark_harness.DELTA) as spark,
+        spark_harness.session(DELTA) as spark,
         harness.queue(endpoint) as queue,
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-delta-") as folder,
         _query(spark, endpoint, queue, Path(folder)),

@@ -6,9 +6,7 @@ Invariant: both brokers run at once, on the same disk, and serve the same querie
 import contextlib
 import ssl
 import tempfile
-import threading
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +23,6 @@ HELP = "rows/s of source and sink with TLS, users and metrics, as a ratio to tho
 OPTIONS = spark_harness.BATCHES
 FLOOR = 0.85
 SERVER = "secured broker"
-SCRAPE_S = 5.0
 
 
 def run(args, endpoint):
@@ -51,27 +48,11 @@ def _secured():
         secured_broker(Path(folder), http=True) as secured,
     ):
         cpu.SERVERS[SERVER] = secured.broker.pid
-        over, pool, security = threading.Event(), ThreadPoolExecutor(1), secured.security()
+        security = secured.security()
         token = Path(security.token_file).read_text(encoding="ascii").strip()
         request = urllib.request.Request(
             f"https://{secured.broker.http_endpoint}/metrics",
             headers={"Authorization": f"Bearer {token}"},
         )
-        scraped = pool.submit(_scrape, request, secured.authority.ca, over)
-        try:
+        with harness.scraped(request, ssl.create_default_context(cafile=secured.authority.ca)):
             yield {"endpoint": secured.endpoint, "security": security, "server": SERVER}
-        finally:
-            over.set()
-            pool.shutdown()
-        # A scraper that failed would have made the broker look better than it is.
-        assert scraped.result(), "the metrics were never read"
-
-
-def _scrape(request, ca, over):
-    """Reads the metrics as Prometheus does, but more often; returns the number of reads."""
-    scrapes, trusting = 0, ssl.create_default_context(cafile=ca)
-    while scrapes == 0 or not over.wait(SCRAPE_S):
-        with urllib.request.urlopen(request, context=trusting) as answer:  # noqa: S310 - our own broker
-            answer.read()
-        scrapes += 1
-    return scrapes

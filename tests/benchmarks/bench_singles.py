@@ -33,13 +33,19 @@ def run(args, endpoint):
     with rabbitmq_sides.running() as port:
         for size in args.sizes:
             given = (endpoint, args.messages, bytes(size))
-            consume = of(rabbitmq_sides.consume, port, *given[1:], 1)
-            beside = {"RabbitMQ": consume} if port else {}
+            each, at_once = (
+                {"RabbitMQ": of(rabbitmq_sides.consume, port, *given[1:], every)} if port else {}
+                for every in (1, ACK_EVERY)
+            )
             receive = of(ackq_sides.receive, *given)
             for way, side, others in (
-                ("receive() and accept each", of(receive, every=1), beside),
-                ("callback and accept each", of(ackq_sides.callback, *given), beside),
-                (f"receive() and accept {ACK_EVERY} at once", of(receive, every=ACK_EVERY), {}),
+                ("receive() and accept each", of(receive, every=1), each),
+                ("callback and accept each", of(ackq_sides.callback, *given), each),
+                (
+                    f"receive() and accept {ACK_EVERY} at once",
+                    of(receive, every=ACK_EVERY),
+                    at_once,
+                ),
                 ("receive_batch() and accept all", of(ackq_sides.receive_batches, *given), {}),
             ):
                 yield from _compared(args, size, way, side, others)

@@ -22,6 +22,7 @@ from harness import Figures, Measurement, Pair
 
 from ackq.spark import schema
 from ackq.wire import columns
+from tests.crash.local_spark import DELTA
 
 HELP = "seconds from start() of a new query to its first rows, in a new process"
 OPTIONS = {}
@@ -73,7 +74,7 @@ def cold(times, name, source, sink, endpoint):
 def main(source, sink, endpoint):
     """Runs the query to its first micro-batch."""
     began = time.perf_counter()
-    settings = spark_harness.DELTA if sink == "delta" else {}
+    settings = DELTA if sink == "delta" else {}
     with spark_harness.session(settings) as spark, tempfile.TemporaryDirectory() as folder:
         there = time.perf_counter()
         if endpoint:

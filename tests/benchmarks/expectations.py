@@ -25,26 +25,24 @@ class Expectation:
     Attributes:
         ratio: Median.
         tolerance: Relative.
-        lower_is_better: For ratios of times.
     """
 
     ratio: float
     tolerance: float
-    lower_is_better: bool = False
 
     @classmethod
-    def of(cls, values, *, lower_is_better):
+    def of(cls, values):
         """The expectation from the ratios of all repetitions."""
         ratio = statistics.median(values)
         half = (max(values) - min(values)) / 2 / ratio
-        return cls(round(ratio, 3), round(max(LEAST_TOLERANCE, half), 3), lower_is_better)
+        return cls(round(ratio, 3), round(max(LEAST_TOLERANCE, half), 3))
 
     def verdict(self, ratio):
         """`worse`, `as expected` or `better`."""
         change = ratio / self.ratio - 1
         if abs(change) <= self.tolerance:
             return "as expected"
-        return "better" if (change < 0) == self.lower_is_better else "worse"
+        return "better" if change > 0 else "worse"
 
 
 def add_arguments(parser):
@@ -66,28 +64,21 @@ def run(args):
     return 0 if all(passed for _, passed in found) else 1
 
 
-def ratios(
-    results,
-):
-    """By benchmark and comparison: the ratios of all repetitions, and whether lower is better."""
+def ratios(results):
+    """The ratios of all repetitions, by benchmark and comparison."""
     found = {}
     for result in results:
         benchmark = found.setdefault(result["conditions"]["benchmark"], {})
         for comparison in result["comparisons"]:
             for clock, values in comparison["ratios"].items():
-                lower = bool(comparison.get("lower_is_better"))
-                name = f"{comparison['title']}, by {clock}"
-                benchmark.setdefault(name, ([], lower))[0].extend(values)
+                benchmark.setdefault(f"{comparison['title']}, by {clock}", []).extend(values)
     return found
 
 
 def made(measured):
     """Expectations from measured ratios."""
     return {
-        benchmark: {
-            name: asdict(Expectation.of(values, lower_is_better=lower))
-            for name, (values, lower) in comparisons.items()
-        }
+        benchmark: {name: asdict(Expectation.of(values)) for name, values in comparisons.items()}
         for benchmark, comparisons in measured.items()
     }
 
@@ -101,7 +92,7 @@ def compared(measured, table):
                 yield f"{label}: NOT MEASURED", False
                 continue
             expectation = Expectation(**expected)
-            ratio = statistics.median(comparisons[name][0])
+            ratio = statistics.median(comparisons[name])
             verdict = expectation.verdict(ratio)
             wanted = f"{expectation.ratio:.3g} +- {expectation.tolerance:.0%}"
             line = f"{label}: {ratio:.3g}, expected {wanted}: {verdict.upper()}"

@@ -8,8 +8,11 @@ import math
 import os
 import platform
 import statistics
+import threading
 import time
+import urllib.request
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +27,7 @@ from ackq.client import Admin, Publisher
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "protobuf")
 # Notes of a run on the other products that it measured: their versions, and when they sync.
 NOTES = {}
+SCRAPE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,7 @@ class Pair:
     floor: float | None = None
 
 
-def compare(sides, pairs, repetitions, kind=Comparison):
+def compare(sides, pairs, repetitions):
     """Measures many sides in turn, and compares pairs of them, by title."""
     runs = {side: [] for side in sides}
     for number, results in enumerate(rotate(sides, repetitions), 1):
@@ -226,7 +230,9 @@ def compare(sides, pairs, repetitions, kind=Comparison):
             runs[side].append(measured)
         print(f"{', '.join(pairs)}: {number} of {repetitions}", flush=True)
     return [
-        kind(title, pair.anchor, pair.subject, pair.floor, runs[pair.anchor], runs[pair.subject])
+        Comparison(
+            title, pair.anchor, pair.subject, pair.floor, runs[pair.anchor], runs[pair.subject]
+        )
         for title, pair in pairs.items()
     ]
 
@@ -240,6 +246,28 @@ def percentiles(seconds, name):
     """Milliseconds by name and percentile."""
     cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
     return {f"{name} p{at / 10:g}": cuts[at - 1] * 1000 for at in (500, 990, 999)}
+
+
+@contextlib.contextmanager
+def scraped(request, trusted=None):
+    """Reads metrics during the block as Prometheus does, but more often."""
+    over = threading.Event()
+
+    def scrape():
+        while True:
+            with urllib.request.urlopen(request, context=trusted) as answer:  # noqa: S310 - our broker
+                answer.read()
+            if over.wait(SCRAPE_S):
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        scraping = pool.submit(scrape)
+        try:
+            yield
+        finally:
+            over.set()
+    # A scraper that failed would have made the broker look better than it is.
+    scraping.result()
 
 
 @contextlib.contextmanager

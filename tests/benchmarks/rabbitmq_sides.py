@@ -7,7 +7,6 @@ wait for each answer.
 
 import contextlib
 import tempfile
-import time
 import uuid
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -93,19 +92,6 @@ def commit_each(port, count, body):
             for _ in range(count):
                 channel.basic_publish("", queue, body, properties)
                 channel.tx_commit()
-    return found[0]
-
-
-def confirm_each(port, count, body, times_s):
-    """Publishes and waits for each confirm, one message at a time; adds each one's seconds."""
-    properties = _persistent()
-    with _channel(port) as (_, channel, queue):
-        channel.confirm_delivery()
-        with harness.clocked(count, NAME) as found:
-            for _ in range(count):
-                started = time.perf_counter()
-                channel.basic_publish("", queue, body, properties)
-                times_s.append(time.perf_counter() - started)
     return found[0]
 
 

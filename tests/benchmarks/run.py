@@ -25,7 +25,7 @@ from ackq.client import Admin
 # Each is the module `bench_NAME`.
 BENCHMARKS = (
     *("source", "sink", "secured", "micro", "kafka", "publish", "confirms", "publishers"),
-    *("singles", "stall", "rabbitmq", "link", "latency", "unacked", "recovery", "startup", "scale"),
+    *("singles", "stall", "link", "latency", "unacked", "recovery", "startup", "scale"),
 )
 # The options of each of them.
 OPTIONS = {
@@ -46,8 +46,9 @@ def benchmark(args):
     conditions |= harness.machine()
     with (
         tempfile.TemporaryDirectory(prefix="ackq-benchmark-") as folder,
-        ackq_broker.embedded(data=Path(folder, "data")) as broker,
+        ackq_broker.embedded(data=Path(folder, "data"), http=True) as broker,
     ):
+        args.metrics = f"http://{broker.http_endpoint}/metrics"
         cpu.SERVERS[cpu.ACKQ] = broker.pid
         results = list(args.module.run(args, broker.endpoint))
         with Admin(broker.endpoint) as admin:

@@ -19,10 +19,7 @@ import rabbitmq_sides
 
 from ackq.client import Admin
 
-CLIENTS = {
-    "ackq": ackq_sides.waiting,
-    "RabbitMQ": rabbitmq_sides.waiting,
-}
+CLIENTS = {"ackq": ackq_sides.waiting, "RabbitMQ": rabbitmq_sides.waiting}
 FILLING = 40
 
 

@@ -24,30 +24,23 @@ def check(tmp_path):
     return run
 
 
-def result(*ratios, benchmark="source", title="t", **more):
-    comparison = {"title": title, "ratios": {"wall": list(ratios)}, **more}
+def result(*ratios, benchmark="source", title="t"):
+    comparison = {"title": title, "ratios": {"wall": list(ratios)}}
     return {"conditions": {"benchmark": benchmark}, "comparisons": [comparison]}
 
 
 def test_the_tolerance_is_the_spread_that_was_measured():
     """The tolerance is half of the range, and a tenth at least."""
-    assert Expectation.of([0.5, 1.0, 1.5], lower_is_better=False).tolerance == 0.5
-    assert Expectation.of([1.0, 1.01], lower_is_better=False).tolerance == 0.1
+    assert Expectation.of([0.5, 1.0, 1.5]).tolerance == 0.5
+    assert Expectation.of([1.0, 1.01]).tolerance == 0.1
 
 
 @pytest.mark.parametrize(
-    ("ratio", "lower_is_better", "verdict"),
-    [
-        (0.79, False, "worse"),
-        (0.81, False, "as expected"),
-        (1.19, False, "as expected"),
-        (1.21, False, "better"),
-        (1.21, True, "worse"),
-        (0.79, True, "better"),
-    ],
+    ("ratio", "verdict"),
+    [(0.79, "worse"), (0.81, "as expected"), (1.19, "as expected"), (1.21, "better")],
 )
-def test_what_is_outside_of_the_tolerance_is_worse_or_better(ratio, lower_is_better, verdict):
-    assert Expectation(1.0, 0.2, lower_is_better).verdict(ratio) == verdict
+def test_what_is_outside_of_the_tolerance_is_worse_or_better(ratio, verdict):
+    assert Expectation(1.0, 0.2).verdict(ratio) == verdict
 
 
 def test_what_was_measured_is_expected_from_then_on(check, capsys):
@@ -64,9 +57,3 @@ def test_what_was_not_measured_is_no_pass(check, capsys):
     check(result(1.0), update=True)
     assert check(result(1.0, title="other")) == 1
     assert "NOT MEASURED" in capsys.readouterr().out
-
-
-def test_a_ratio_of_times_is_worse_when_it_is_higher(check):
-    check(result(1.0, lower_is_better=True), update=True)
-    assert check(result(0.5, lower_is_better=True)) == 0
-    assert check(result(1.5, lower_is_better=True)) == 1

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from tests.crash.overload import channels, disk, queues, readers
+from tests.crash.overload import channels, disk, readers
 
-PARTS = {"channels": channels, "disk": disk, "queues": queues, "readers": readers}
+PARTS = {"channels": channels, "disk": disk, "readers": readers}
 
 
 def main():

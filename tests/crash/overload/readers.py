@@ -98,8 +98,7 @@ def _channels(args, broker, stack):
     for _ in range(args.readers):
         client = stack.enter_context(Client(broker.endpoint))
         opening = consuming_pb2.ChannelOpen(
-            channel_id=secrets.token_bytes(16),
-            window_messages=limits.MAX_CHANNEL_WINDOW_MESSAGES,
+            channel_id=secrets.token_bytes(16), window_messages=limits.MAX_CHANNEL_WINDOW_MESSAGES
         )
         subscribe = consuming_pb2.Subscribe(consumer="c", queue="full")
         requests = _kept_open(
