@@ -20,10 +20,7 @@ LONG: Final[dict[str, tuple[str, ...]]] = {
     "tests/crash/network/test_spark.py": ("test_a_query_loses_and_doubles_nothing",),
     "tests/crash/test_rewinds.py": ("test_each_message_arrives_once_more_for_each_rewind",),
     "tests/crash/test_edges.py": ("test_every_message_arrives_once_from_three_edges",),
-    "tests/crash/test_kill9.py": (
-        "test_batch_write_killed_between_its_tasks",
-        "test_driver_killed_between_offset_and_commit_log",
-    ),
+    "tests/crash/test_kill9.py": ("test_batch_write_killed_between_its_tasks",),
     "tests/crash/test_planted_bugs.py": (
         "test_a_planted_bug_is_found[older_stream_permits]",
         "test_a_planted_bug_is_found[held_is_permitted]",
@@ -85,7 +82,6 @@ LONG: Final[dict[str, tuple[str, ...]]] = {
         "test_an_executor_is_killed_between_edges",
         "test_local",
         "test_local_cluster",
-        "test_settling_through_connect",
         "test_speculation",
     ),
     "tests/wire/links/amqp1/test_inbound.py": ("test_faults[qpid]",),

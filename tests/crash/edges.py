@@ -9,9 +9,7 @@ again. In the end `in` is empty and each message is in `out` of one edge, once.
 """
 
 import argparse
-import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -22,7 +20,7 @@ from ackq.client import Admin
 from ackq.spark import configure, connections
 from ackq.spark.sink import edges as sink_edges
 from ackq_broker import embedded
-from tests.crash import local_spark, points, standing
+from tests.crash import harness, local_spark, points, standing
 from tests.crash.driver_run import DriverRun
 from tests.crash.harness import Publishing, in_queue, last_error, verdict
 
@@ -227,11 +225,7 @@ def query(args):
 
 def main():
     """Runs the ledger, or its driver program."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None)
+    parser = harness.parser(__doc__)
     parser.add_argument("--pause", type=float, default=2, help="seconds between two kills")
     parser.add_argument(
         "--rounds", type=int, default=6, help="the third edge leaves or returns between"
@@ -243,10 +237,8 @@ def main():
     if args.query:
         query(args)
         return
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1_000_000)
-    print(f"seed {seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="ackq-edges-"))
-    run = Run(folder, seed, say=lambda text: print(text, flush=True))
+    folder = harness.new_folder("edges", args.seed)
+    run = Run(folder, args.seed, say=harness.say)
     figures = run.go(args.minutes * 60, args.pause, rounds=args.rounds)
     print(figures, dict(run.kills))
     sys.exit(verdict(figures, WRONG, folder))

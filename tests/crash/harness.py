@@ -1,9 +1,12 @@
 """Shared parts of crash tests: fill a queue, run the driver program, count messages."""
 
-import json
+import argparse
 import os
+import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
@@ -11,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from ackq.client import Admin, Publisher
-from tests.crash import standing
 from tests.eventually import SOON_S
 
 ROOT = Path(__file__).parents[2]
@@ -137,72 +139,30 @@ def last_error(log):
     return errors[-1][:300] if errors else f"see {log}"
 
 
+def parser(document):
+    """The options of all long forms: the minutes of faults, and the seed of the schedule."""
+    made = argparse.ArgumentParser(description=document.split("\n", 1)[0])
+    made.add_argument("--minutes", type=float, default=30)
+    made.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    return made
+
+
+def say(text):
+    """Prints a line at once."""
+    print(text, flush=True)
+
+
+def new_folder(program, seed):
+    """The folder of a run, which stays if a figure is wrong; prints it and the seed."""
+    folder = Path(tempfile.mkdtemp(prefix=f"ackq-{program}-"))
+    say(f"seed {seed}, files in {folder}")
+    return folder
+
+
 def verdict(figures, wrong, folder):
     """The exit status of a run, 1 if a figure that must be 0 is not; prints which."""
     found = {name: figures[name] for name in wrong if figures[name]}
-    print(f"WRONG {found}; the files are in {folder}" if found else "OK", flush=True)
+    say(f"WRONG {found}; the files are in {folder}" if found else "OK")
+    if not found:
+        shutil.rmtree(folder)
     return int(bool(found))
-
-
-class Driver:
-    """The driver program as a process, which keeps its checkpoint from one run to the next."""
-
-    def __init__(self, folder, endpoint, **options):
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.base = ["--endpoint", endpoint, "--checkpoint", str(self.folder / "checkpoint")]
-        self.options = options
-        self.runs = 0
-
-    def start(self, **more):
-        """Starts the driver; options become flags."""
-        flags = []
-        for name, value in {**self.options, **more}.items():
-            flags += [f"--{name.replace('_', '-')}", str(value)]
-        self.runs += 1
-        self.log = self.folder / f"driver-{self.runs}.log"
-        flags += ["--trace", str(self._trace(self.runs))]
-        arguments = ["-m", "tests.crash.driver", *self.base, *flags]
-        return spark_process(arguments, self.log, self.folder, cwd=self.folder)
-
-    def run(self, **more):
-        """Runs the driver to its end; returns (exit status, ledger of the table if printed)."""
-        process = self.start(**more)
-        try:
-            status = process.wait(SPARK_TIMEOUT_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait()
-        lines = self.log.read_text(errors="replace").splitlines()
-        found = [line.removeprefix("LEDGER ") for line in lines if line.startswith("LEDGER ")]
-        return status, Counter(json.loads(found[-1])) if found else None
-
-    def output(self):
-        """The end of the last run's output, for assertion messages."""
-        return self.log.read_text(errors="replace")[-6000:]
-
-    def committed(self, sink):
-        """The batch ids in the commit log of a sink."""
-        commits = self.folder / "checkpoint" / sink / "commits"
-        return sorted(int(path.name) for path in commits.glob("[0-9]*"))
-
-    def read_ids(self, run, sink, batch):
-        """The ids that a batch read in the run of this number, sorted."""
-        trace = self._trace(run)
-        if not trace.exists():
-            return []
-        lines = (line.split(" ", 2) for line in trace.read_text().splitlines())
-        return sorted(
-            name
-            for found, number, text in lines
-            if (found, int(number)) == (sink, batch)
-            for name in json.loads(text)
-        )
-
-    def forget_last_commit(self, sink):
-        """Deletes the last file of a commit log, checksum included; returns its batch id."""
-        return standing.lose_commit(self.folder / "checkpoint" / sink)
-
-    def _trace(self, run):
-        return self.folder / f"trace-{run}.txt"

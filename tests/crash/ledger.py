@@ -9,22 +9,17 @@ long; the timing of the processes is not controlled.
     python -m tests.crash.ledger --minutes 30 --seed 7
 """
 
-import argparse
 import hashlib
 import json
-import secrets
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pyarrow as pa
 
 from ackq.client import Admin
 from ackq_broker import embedded
-from tests.crash import points, standing
+from tests.crash import harness, points, standing
 from tests.crash.consuming import AROUND_THE_SYNC
 from tests.crash.driver_run import DriverRun
 from tests.crash.harness import FRAME, Publishing, in_queue, last_error, messages, verdict
@@ -334,9 +329,7 @@ def digest(rows):
 
 def main():
     """Runs the long form from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser = harness.parser(__doc__)
     parser.add_argument("--pause", type=float, default=6, help="seconds between kills, on average")
     parser.add_argument("--rate", type=float, default=200, help="messages per second")
     parser.add_argument("--settle", action="store_true", help="the query decides fates (S6, K8)")
@@ -350,12 +343,7 @@ def main():
     )
     parser.add_argument("--master", help="of Spark; a local-cluster of two executors by default")
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="ackq-ledger-"))
-    print(f"seed {args.seed}, files in {folder}", flush=True)
-
-    def say(text):
-        print(text, flush=True)
-
+    folder = harness.new_folder("ledger", args.seed)
     run = Run(
         folder,
         args.seed,
@@ -364,17 +352,14 @@ def main():
         master=args.master,
         weights=AT_POINTS if args.points else None,
         at=tuple(args.at),
-        say=say,
+        say=harness.say,
     )
     figures = run.go(args.minutes * 60, args.pause)
     told = {"seed": args.seed, **figures, "kills_by_kind": run.kills}
     told["queries_of_dead_drivers"] = run.stood
     told["commits_lost"] = run.lost_commits
     print(json.dumps(told, indent=1))
-    status = verdict(figures, WRONG, folder)
-    if not status:
-        shutil.rmtree(folder)
-    return status
+    return verdict(figures, WRONG, folder)
 
 
 if __name__ == "__main__":

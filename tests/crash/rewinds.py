@@ -8,21 +8,18 @@ message is there once, and once more for each rewind that had it in its range.
     python -m tests.crash.rewinds --minutes 30 --seed 7
 """
 
-import argparse
 import random
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 from ackq.client import Admin
 from ackq.errors import AckqError
 from ackq_broker import embedded
-from tests.crash import fire
+from tests.crash import fire, harness
 from tests.crash.harness import Publishing, in_queue, verdict
 from tests.crash.links.driver import DriverProcess
 from tests.crash.links.table import TableRows, table_folder
@@ -198,18 +195,12 @@ WRONG = ("lost", "doubled")
 
 def main():
     """Runs the ledger."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None)
+    parser = harness.parser(__doc__)
     parser.add_argument("--every", type=float, default=120, help="seconds between two rewinds")
     parser.add_argument("--pause", type=float, default=5, help="seconds between two kills")
     args = parser.parse_args()
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1_000_000)
-    print(f"seed {seed}", flush=True)
-    folder = Path(tempfile.mkdtemp(prefix="ackq-rewinds-"))
-    run = Run(folder, seed, say=lambda text: print(time.strftime("%X"), text, flush=True))
+    folder = harness.new_folder("rewinds", args.seed)
+    run = Run(folder, args.seed, say=lambda text: harness.say(f"{time.strftime('%X')} {text}"))
     figures = run.go(args.minutes * 60, args.every, args.pause)
     print(figures, dict(run.kills), dict(run.rewinds))
     sys.exit(verdict(figures, WRONG, folder))

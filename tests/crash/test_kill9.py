@@ -13,16 +13,7 @@ import pytest
 from ackq.client import Admin, Publisher, TransactionalPublisher
 from ackq.errors import TransactionRolledBackError, UnroutableError
 from tests.crash.consuming import AROUND_THE_SYNC
-from tests.crash.harness import (
-    SPARK_TIMEOUT_S,
-    Driver,
-    fill,
-    ids,
-    in_queue,
-    messages,
-    spark_process,
-    unacked,
-)
+from tests.crash.harness import SPARK_TIMEOUT_S, ids, in_queue, messages, spark_process
 from tests.eventually import SOON_S, eventually
 from tests.fakes.relay import Relay
 
@@ -125,48 +116,6 @@ def test_broker_killed_after_the_sync_of_a_commit(tmp_path, sync):
                 told.append(error.fields["returned"])
         assert told
         assert told == ["1"] * in_queue(broker.endpoint, "in").total()
-
-
-@pytest.mark.spark
-@pytest.mark.delta
-def test_driver_killed_between_offset_and_commit_log(broker, tmp_path):
-    """K2, K3: a batch whose driver died in it is run again, and every row is written once.
-
-    Then the commit entries of the last batches are lost. They run again, though they were accepted,
-    with the same rows, and no sink doubles them: Delta knows from its own log that it has its
-    batch, and reads nothing.
-    """
-    names = ids(1, 1400)
-    for queue in ("to-queue", "to-table"):
-        fill(broker.endpoint, queue, names)
-    with Admin(broker.endpoint) as admin:
-        admin.declare_queue("out")
-    ways = {"target": "to-queue:out", "table": f"to-table:{tmp_path / 'table'}"}
-    driver = Driver(tmp_path / "run", broker.endpoint, row_delay_ms=0.5, **ways)
-
-    def run_to_the_end():
-        status, ledger = driver.run()
-        assert status == 0, driver.output()
-        assert in_queue(broker.endpoint, "out") == once(names)
-        assert ledger == once(names)
-        for queue in ("to-queue", "to-table"):
-            assert unacked(broker.endpoint, queue) == (0, 0)
-
-    for sink in ways:
-        status, _ = driver.run(die_in=f"{sink}:2")
-        assert status == -signal.SIGKILL, driver.output()
-    run_to_the_end()
-    # The driver that died in a batch of the table had finished with the other queue.
-    first_read = {
-        "target": driver.read_ids(2, "target", 3),
-        "table": driver.read_ids(3, "table", 3),
-    }
-    assert [len(found) for found in first_read.values()] == [400, 400]
-    assert [driver.forget_last_commit(sink) for sink in ways] == [3, 3]
-    run_to_the_end()
-    assert driver.read_ids(4, "target", 3) == first_read["target"]
-    assert driver.read_ids(4, "table", 3) == []
-    assert [driver.committed(sink)[-1] for sink in ways] == [3, 3]
 
 
 @pytest.mark.spark
