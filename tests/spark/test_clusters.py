@@ -162,16 +162,13 @@ def test_connect(bench, connect):
     bench.check()
 
 
-def test_settling_through_connect(bench, connect):
-    """K8, K9: `settle` in a foreachBatch that runs at the server, with the session named."""
-    bench.run(connect.replace("relay.py", str(SORTING)))
-    # With Spark Connect, the tasks of a foreachBatch do not know their query and batch.
-    bench.check(IDS[1::2], told=False)
-
-
 def test_settling_at_edges_through_connect(edges, connect):
-    """S12, K14, K8, K9: outcomes and a guarded write, each at the edge of its message."""
+    """S12, K14, K8, K9: outcomes and a guarded write, each at the edge of its message.
+
+    In a foreachBatch that runs at the server, with the session named.
+    """
     edges.run(connect.replace("relay.py", str(SORTING)))
+    # With Spark Connect, the tasks of a foreachBatch do not know their query and batch.
     edges.check(IDS[1::2], told=False)
 
 

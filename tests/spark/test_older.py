@@ -1,16 +1,11 @@
 """K13: queries on Spark 4.0 and 4.1, which do not report a query's start offset."""
 
 from contextlib import suppress
-from threading import Event
-from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-import ackq_broker
-from ackq.client import Admin
-from ackq.spark import BatchLogger, settle
-from tests.spark.conftest import TIMEOUT_S, Kit
+from ackq.spark import settle
 from tests.spark.ledger import N
 from tests.spark.versions import needs_no_start
 
@@ -52,17 +47,6 @@ def test_the_first_batch_leases_with_the_opening(ten, kept):
     assert kept.runs == [(0, N)]
     shown = ten.admin.session("job")
     assert (shown.query_id, shown.batch_id) == (query.id, 0)
-
-
-@RUNS_THAT_END
-def test_the_last_batch_is_accepted_at_the_next_start(ten, kept, trigger):
-    """K13, K1: a run has no call after its only batch; the next run accepts it without new data."""
-    query = ten.each(ten.source("in"), "cp", kept, **trigger)
-    ten.run(query)
-    assert ten.depth("in") == (0, 10, 0)
-    ten.run(query)
-    assert kept.runs == [(0, N)]
-    assert ten.depth("in") == (0, 0, 0)
 
 
 def test_available_now_ends_while_messages_come(ten):
@@ -124,36 +108,6 @@ def test_a_lost_commit_entry_brings_the_same_rows(ten, trigger):
     assert ten.bodies("out") == [*N, b"later"]
     assert ten.depth("in") == (0, 0, 0)
     assert ten.admin.queue("in").accepted == 11
-
-
-def test_several_edges(ten, kept, tmp_path):
-    """K13, S12: each leases with the opening, and accepts at the next start that it answers."""
-    with ackq_broker.embedded(tmp_path / "data") as broker:
-        other = Kit(ten.spark, broker, Admin(broker.endpoint), tmp_path)
-        other.declare("in")
-        other.publish("in", b"other")
-        both = SimpleNamespace(endpoint=f"{ten.broker.endpoint},{broker.endpoint}")
-        rows = Kit(ten.spark, both, None, tmp_path).source("in", "body binary", onEdgeAway="skip")
-        query = ten.each(rows, "cp", kept)
-        ten.run(query)
-        opened = ten.offset("cp", 0)["edges"]
-        assert {name: place["tag"] for name, place in opened.items()} == {
-            ten.broker.endpoint: 10,
-            broker.endpoint: 1,
-        }
-        broker.kill()
-        ten.publish("in", b"later")
-        ten.run(query)
-        ten.run(query)
-        assert [sorted(bodies) for _, bodies in kept.runs] == [[*N, b"other"], [b"later"]]
-        assert ten.offset("cp", 1)["edges"][broker.endpoint] == opened[broker.endpoint]
-        broker.start()
-        assert (ten.depth("in"), other.depth("in")) == ((0, 0, 0), (0, 1, 0))
-        ten.forget("cp", "commits", 1)
-        other.publish("in", b"new")
-        ten.finish(query)
-        assert [bodies for _, bodies in kept.runs[2:]] == [[b"later"], [b"new"]]
-        assert (ten.depth("in"), other.depth("in")) == ((0, 0, 0), (0, 0, 0))
 
 
 def test_failed_rows_are_for_the_next_run(ten):
@@ -256,22 +210,3 @@ def test_a_batch_without_rows_is_a_batch(ten, fails, reads):
     known = f"planned batch {last}, which had no rows of session 'in'"
     assert known in told if reads else "no task has read any" in told or "awaitResult" in told
     assert ten.depth("in") == (0, 1, 0)
-
-
-def test_batch_logger(ten, kept):
-    """K13: the log has a line for each batch; the progress has no backlog."""
-    lines, one = [], Event()
-
-    def log(_level, _format, line):
-        lines.append(line)
-        one.set()
-
-    listener = BatchLogger(SimpleNamespace(log=log))
-    ten.spark.streams.addListener(listener)
-    try:
-        query = ten.run(ten.each(ten.source("in"), "cp", kept))
-        assert one.wait(TIMEOUT_S)
-    finally:
-        ten.spark.streams.removeListener(listener)
-    (line,) = lines
-    assert line.startswith(f"query {query.id} batch 0: 10 rows in ")

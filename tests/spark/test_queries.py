@@ -5,7 +5,7 @@ test_sink and test_errors; Delta is in tests/e2e, speculation in test_clusters.
 """
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -47,29 +47,6 @@ def test_every_action_of_a_batch_sees_the_same_rows(kit):
     rows = kit.source("in", CARRIED, maxMessagesPerTrigger=6, minPartitions=2)
     kit.run(kit.each(rows, "cp", act))
     assert seen == [(0, [], []), (6, IDS[:6], IDS[5:6]), (4, IDS[6:], IDS[6:])]
-    assert arrived(kit.admin, "first") == arrived(kit.admin, "second") == IDS
-    assert kit.depth("in") == (0, 0, 0)
-
-
-def test_two_writes_of_a_batch_survive_a_crash_between_them(kit):
-    """K12: the completed write is not repeated, the other one is not forgotten."""
-    kit.declare("in", "first", "second")
-    publish(kit.broker.endpoint, "in", IDS)
-    runs = []
-
-    def act(rows, batch_id):
-        runs.append(batch_id)
-        write(kit, rows, "first", batch_id)
-        if runs.count(1) == 1 and batch_id == 1:
-            raise RuntimeError("crash between the writes")
-        write(kit, rows, "second", batch_id)
-
-    query = kit.each(kit.source("in", CARRIED), "cp", act)
-    with pytest.raises(StreamingQueryException, match="crash between the writes"):
-        kit.run(query)
-    assert (arrived(kit.admin, "first"), arrived(kit.admin, "second")) == (IDS, [])
-    kit.run(query)
-    assert runs == [0, 1, 1]
     assert arrived(kit.admin, "first") == arrived(kit.admin, "second") == IDS
     assert kit.depth("in") == (0, 0, 0)
 
@@ -143,58 +120,6 @@ def test_union_of_a_source_with_itself(kit):
 
 
 # --- shuffles and state ---
-
-
-def test_sink_behind_a_shuffle(kit):
-    """K3: rows that change partitions are written once, also when their batch is run again."""
-    kit.declare("in", "out")
-    publish(kit.broker.endpoint, "in", IDS)
-    rows = kit.source("in", CARRIED, minPartitions=2).repartition(3, "message_id")
-    query = kit.sink(rows, "cp", queue="out")
-    for _ in range(2):
-        kit.run(query)
-        assert counted(kit.admin, "out") == once(IDS)
-        assert (kit.depth("in"), kit.depth("out")) == ((0, 0, 0), (10, 0, 0))
-        kit.forget("cp", "commits", 1)
-
-
-def test_messages_published_twice_are_dropped(kit):
-    """K3: a stateful query between two queues keeps its state over a restart."""
-    kit.declare("in", "out")
-    rows = kit.source("in", TIMED).withWatermark("published_at", "1 hour")
-    rows = rows.dropDuplicatesWithinWatermark(["message_id"]).drop("published_at")
-    query = kit.sink(rows, "cp", queue="out")
-    publish(kit.broker.endpoint, "in", IDS[:6] + IDS[:3], published_at=NOON)
-    kit.run(query)
-    publish(kit.broker.endpoint, "in", IDS[4:], published_at=NOON)
-    kit.run(query)
-    assert counted(kit.admin, "out") == once(IDS)
-    assert kit.depth("in") == (0, 0, 0)
-
-
-def test_windows_on_the_time_of_publishing(kit):
-    """K1: a watermark closes windows, also in a batch without data; each message counts once."""
-    kit.declare("in", "out")
-    for minute in range(3):
-        names = IDS[3 * minute : 3 * minute + 3]
-        publish(kit.broker.endpoint, "in", names, NOON + timedelta(minutes=minute))
-    windows = (
-        kit.source("in", TIMED)
-        .withWatermark("published_at", "0 seconds")
-        .groupBy(F.window("published_at", "1 minute"))
-        .agg(F.collect_list("message_id").alias("names"))
-        .select(F.explode("names").alias("message_id"), F.lit("x").alias("body"))
-    )
-    query = kit.sink(windows, "cp", queue="out")
-    progress = kit.run(query).recentProgress
-    # The opening, the data, and the batch without data that the new watermark requires.
-    assert [each.numInputRows for each in progress if "addBatch" in each.durationMs] == [0, 9, 0]
-    assert counted(kit.admin, "out") == once(IDS[:6])
-    assert kit.depth("in") == (0, 0, 0)
-    publish(kit.broker.endpoint, "in", IDS[9:], NOON + timedelta(hours=1))
-    kit.run(query)
-    assert counted(kit.admin, "out") == once(IDS[:9])
-    assert kit.depth("in") == (0, 0, 0)
 
 
 # --- other partitions after a restart ---

@@ -1,7 +1,5 @@
 """Sessions with a real Spark and broker: admission, lost files, absence, operators, progress."""
 
-import asyncio
-import json
 import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from ackq import limits
-from ackq.client import Channel, holder
+from ackq.client import holder
 from ackq.spark import BatchLogger, settle
 from ackq.spark.engine import SAYS_START
 from ackq.v1.sessions_pb2 import HoldRequest
-from ackq_broker.core import commands, views
-from ackq_broker.engine import recovery
 from tests.crash.half_checkpoints.sequence import Sequence
 from tests.fakes.raw_client import Client
 from tests.sizes import sized
@@ -80,30 +75,6 @@ def test_available_now_reads_what_its_opening_puts_back(kit, kept):
     assert kit.depth("in") == (0, 0, 0)
 
 
-def test_once_starts_days_after_it_found_nothing(own, kept, monkeypatch):
-    """S9: the broker forgets the session, and accepts a checkpoint that is at its tag 0."""
-    own.declare("in")
-
-    def once():
-        own.run(own.each(own.source("in", session="job"), "cp", kept, once=True))
-
-    async def days_pass():
-        monkeypatch.setattr(limits, "UNPROVEN_RETENTION_S", -1)
-        async with recovery.offline(own.broker.data_dir) as recovered:
-            await recovered.engine.call(commands.Housekeep())
-            assert views.list_sessions(recovered.engine.core.state) == []
-
-    once()
-    own.broker.kill()
-    asyncio.run(days_pass())
-    own.broker.restart()
-    own.publish("in", *N)
-    once()
-    once()
-    assert kept.bodies == N
-    assert own.depth("in") == (0, 0, 0)
-
-
 # --- a checkpoint that lost its files (S11) ---
 
 
@@ -132,12 +103,7 @@ class Skipping:
 
 @pytest.mark.parametrize(
     ("remedy", "reads"),
-    [
-        ("another session", True),
-        ("another session", False),
-        ("release", False),
-        ("takeover", True),
-    ],
+    [("another session", True), ("another session", False), ("release", False), ("takeover", True)],
 )
 def test_a_batch_id_never_stands_for_other_rows(kit, fails, remedy, reads):
     """S11: 5 of 15 messages were lost: they came again as batch 0, which the sink already had."""
@@ -295,35 +261,24 @@ def test_a_batch_that_spark_empties(kit, how):
     assert kit.depth("in") == (0, 0, 0)
 
 
-def test_a_query_that_spark_empties_from_the_start(kit, fails):
-    """S11: if nothing was read, a skipped batch cannot be excluded; the likely cause is first."""
+@pytest.mark.parametrize("act", [lambda rows, _: rows.filter("false").collect(), lambda *_: None])
+def test_a_batch_that_nothing_reads(kit, fails, act):
+    """S11: if nothing was read, a skipped batch cannot be excluded; the likely cause is first.
+
+    A query that drains a queue unread has to allow it by an option.
+    """
     kit.fill("in")
 
     def run(**options):
-        return kit.each(
-            kit.source("in", **options), "cp", lambda rows, _: rows.filter("false").collect()
-        )
+        return kit.each(kit.source("in", session="job", **options), "cp", act)
 
     if not SAYS_START:
         kit.run(run())  # which leaves the batch to the next start (K13)
     told = fails(run())
     assert told.index("Most likely Spark did not need the rows") < told.index("new, empty check")
-    kit.finish(run(unreadBatch="accept"))
-    assert kit.depth("in") == (0, 0, 0)
-
-
-def test_a_batch_that_is_left_unread_on_purpose(kit, fails):
-    """S11: a query that drains a queue unread has to allow it by an option."""
-    kit.fill("in")
-
-    def drain(**options):
-        return kit.each(kit.source("in", session="job", **options), "cp", lambda *_: None)
-
-    if not SAYS_START:
-        kit.run(drain())  # which leaves the batch to the next start (K13)
-    assert "unreadBatch=accept" in fails(drain())
+    assert "unreadBatch=accept" in told
     assert kit.depth("in") == (0, 10, 0)
-    kit.finish(drain(unreadBatch="accept"))
+    kit.finish(run(unreadBatch="accept"))
     assert kit.depth("in") == (0, 0, 0)
 
 
@@ -385,35 +340,6 @@ def test_batch_of_a_deleted_queue_is_accepted_once_it_is_declared_again(kit):
     assert kit.admin.session("job").leased == 0
 
 
-def test_messages_of_an_absent_query_go_to_others(kit, kept):
-    """S5: an absent query's messages go to others; when it is back, it reads what they left."""
-    kit.fill("in")
-    crash = {"now": True}
-
-    def act(rows, batch_id):
-        if crash["now"]:
-            raise RuntimeError("crash")
-        kept(rows, batch_id)
-
-    query = kit.each(kit.source("in", session="job", sessionTimeout="1s"), "cp", act)
-    with pytest.raises(StreamingQueryException, match="crash"):
-        kit.run(query)
-    with Channel(kit.broker.endpoint) as channel:
-        consumer = channel.consume("in", mode="client", prefetch=3)
-        for body in N[:3]:
-            message = consumer.receive(timeout_s=TIMEOUT_S)
-            assert (message.body, message.delivery_count) == (body, 2)
-            message.accept().result()
-    crash["now"] = False
-    done = kit.run(query)
-    kit.finish(query)
-    assert kept.runs == [(0, N[3:])]
-    assert kit.depth("in") == (0, 0, 0)
-    assert kit.admin.queue("in").accepted == 10
-    assert kit.admin.session("job").floor_tag == 10
-    assert sum(progress.numInputRows for progress in done.recentProgress) == 7
-
-
 def test_poisoned_batch_is_freed(settled, kept):
     """S8: a message that breaks its batch is rejected by an operator; the checkpoint stays."""
 
@@ -430,31 +356,6 @@ def test_poisoned_batch_is_freed(settled, kept):
     assert kept.runs == [(0, N[:3] + N[4:])]
     assert settled.dead_letters() == [(b"3", "poison")]
     assert settled.depth("in") == (0, 0, 0)
-
-
-@needs_start
-def test_progress_names_a_lease_that_is_attached_again_and_again(settled):
-    """S8: from the third attach the progress has the session, the tags and the command."""
-    runs = []
-
-    def act(rows, batch_id):
-        if batch_id:
-            runs.append(rows.count())
-            if len(runs) < 3:
-                raise RuntimeError("not yet")
-
-    query = settled.each(settled.source("in"), "cp", act)
-    for _ in range(2):
-        with pytest.raises(StreamingQueryException, match="not yet"):
-            settled.run(query)
-        settled.forget("cp", "offsets", 1)  # so that the next run asks for the offset again
-    done = settled.run(query)
-    (shown,) = [p.sources[0].latestOffset for p in done.recentProgress if p.numInputRows]
-    report = json.loads(shown)
-    assert report["attaches"] == 3
-    session = report["session"]
-    assert f"tags 1 to 10 of session '{session}' has been attached 3 times" in report["warning"]
-    assert f"ackq session reject {session} --tags" in report["warning"]
 
 
 @needs_start

@@ -1,6 +1,5 @@
 """Settling from a query with a real Spark and broker: where each message ends, and when."""
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,13 +10,12 @@ from pyspark.sql import SparkSession
 
 from ackq.spark import settle
 from tests.spark.ledger import N
-from tests.spark.versions import FIRST, batches, needs_start
+from tests.spark.versions import FIRST, needs_start
 
 ODD = "cast(cast(body as string) as int) % 2 = 1"
+
+
 # mapInArrow looks at pandas, which it does not use.
-WITHOUT_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-
-
 def settling(kit, *given, where=ODD, **options):
     """A foreachBatch function that settles some rows."""
 
@@ -85,20 +83,6 @@ def test_plain_write(settled):
     assert settled.dead_letters() == [(body, "odd") for body in N[1::2]]
 
 
-def test_outcomes_take_effect_with_the_checkpoint(settled):
-    """S6: a batch that never gets into the checkpoint settles nothing."""
-
-    def act(rows, batch_id):
-        settling(settled, "rejected")(rows, batch_id)
-        if batch_id >= FIRST:
-            raise RuntimeError("crash after settling")
-
-    with pytest.raises(StreamingQueryException, match="crash after settling"):
-        settled.run(settled.each(settled.source("in"), "cp", act))
-    assert settled.depth("in") == (0, 10, 0)
-    assert settled.dead_letters() == []
-
-
 @pytest.mark.parametrize(
     ("wheres", "dead"),
     [(("body = binary('3')", "body = binary('4')"), [b"4"]), (("true", "body = binary('x')"), [])],
@@ -107,6 +91,7 @@ def test_outcomes_take_effect_with_the_checkpoint(settled):
 def test_newest_run_counts(settled, wheres, dead):
     """S6: the outcomes of the last run that settled apply, not those of a run that crashed.
 
+    They take effect with the checkpoint: until then nothing is settled.
     A run that settles no row counts too, and takes back the outcomes of an older run.
     """
     runs = []
@@ -121,6 +106,7 @@ def test_newest_run_counts(settled, wheres, dead):
     query = settled.each(settled.source("in"), "cp", act)
     with pytest.raises(StreamingQueryException, match="crash after settling"):
         settled.run(query)
+    assert (settled.depth("in"), settled.dead_letters()) == ((0, 10, 0), [])
     settled.finish(query)
     assert [body for body, _ in settled.dead_letters()] == dead
     assert settled.admin.queue("in").accepted == 10 - len(dead)
@@ -151,23 +137,6 @@ def test_settle_before_a_guarded_write(settled, crash_at):
     assert settled.depth("in") == (0, 0, 0)
 
 
-def test_replay_after_a_lost_commit_entry(settled):
-    """K2, S6: an accepted batch that is run again has the same rows, and settles nothing again."""
-    seen = []
-
-    def act(rows, batch_id):
-        seen.append((batch_id, [bytes(row.body) for row in rows.collect()]))
-        settling(settled, "rejected")(rows, batch_id)
-
-    query = settled.each(settled.source("in"), "cp", act)
-    settled.finish(query)
-    settled.forget("cp", "commits", FIRST)
-    settled.run(query)
-    assert seen == [*batches(N), (FIRST, N)]
-    assert settled.bodies("dead") == N[1::2]
-    assert settled.admin.queue("in").accepted == 5
-
-
 def test_last_call_of_a_batch_wins(settled):
     """S6: within a run the last outcome of a tag wins; accepted takes an earlier one back."""
 
@@ -177,44 +146,6 @@ def test_last_call_of_a_batch_wins(settled):
 
     settled.finish(settled.each(settled.source("in"), "cp", act))
     assert settled.bodies("dead") == [b"1", b"3", b"7", b"9"]
-
-
-@WITHOUT_PANDAS
-def test_retried_task_settles_once(settled):
-    """S6: the stage of a failed attempt is never committed, so its outcomes do not count."""
-
-    def first_attempt_fails(batches):
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        yield from batches
-        if context.partitionId() == 0 and context.attemptNumber() == 0:
-            raise RuntimeError("this attempt fails")
-
-    def act(rows, _batch_id):
-        odd = rows.filter(ODD).select("delivery_tag")
-        tried = odd.mapInArrow(first_attempt_fails, "delivery_tag long")
-        settle(tried, "rejected", endpoint=settled.broker.endpoint)
-
-    settled.finish(settled.each(settled.source("in", minPartitions=2), "cp", act))
-    assert settled.bodies("dead") == N[1::2]
-
-
-def test_failed_rows_meet_the_delivery_limit(kit):
-    """C13, C4: a row that fails once too often is a dead letter; the broker counts."""
-    kit.declare("dead")
-    kit.declare("in", dead_letter_queue="dead", delivery_limit=1, redelivery_delay_ms=1)
-    kit.publish("in", *N[:2])
-    counts = Counter()
-
-    def act(rows, batch_id):
-        counts.update(int(row.delivery_count) for row in rows.filter(ODD).collect())
-        settling(kit, "failed", reason="not today")(rows, batch_id)
-
-    with kit.running(kit.each(kit.source("in"), "cp", act, processingTime="0 seconds")) as query:
-        kit.wait_for(query, "a dead letter", lambda: total(kit, "dead") == 1)
-    assert counts == {1: 1, 2: 1}
-    assert kit.dead_letters() == [(b"1", "not today")]
 
 
 @needs_start
@@ -239,26 +170,6 @@ def test_once_with_released_rows(settled):
     settled.run(query)
     queue = settled.admin.queue("in")
     assert (queue.accepted, queue.delayed, queue.ready, queue.unacked) == (5, 5, 0, 0)
-
-
-def test_released_lease_in_a_batch_job(settled):
-    """S6: a batch job names the session; its outcomes count when the query's batch is accepted."""
-    session = settled.source("in", session="job")
-    crash = {"now": True}
-
-    def act(_rows, _batch_id):
-        if crash["now"]:
-            raise RuntimeError("crash")
-
-    query = settled.each(session, "cp", act)
-    with pytest.raises(StreamingQueryException, match="crash"):
-        settled.run(query)
-    tags = settled.spark.createDataFrame([(2,), (3,)], "delivery_tag long")
-    settle(tags, "rejected", reason="by hand", endpoint=settled.broker.endpoint, session="job")
-    assert settled.dead_letters() == []
-    crash["now"] = False
-    settled.finish(query)
-    assert settled.dead_letters() == [(b"1", "by hand"), (b"2", "by hand")]
 
 
 # --- what is refused ---
@@ -290,20 +201,6 @@ def test_settle_without_a_session(settled):
     tags = settled.spark.createDataFrame([(2,)], "delivery_tag long")
     with pytest.raises(PySparkException, match=r"settle without a session.*'session', 'name'"):
         settle(tags, "rejected", endpoint=settled.broker.endpoint)
-
-
-def test_tag_outside_of_the_batch(settled, fails):
-    """S6: a tag that is not in the lease is refused, and named."""
-
-    def act(rows, _batch_id):
-        wrong = rows.selectExpr("delivery_tag + 5 as delivery_tag")
-        settle(wrong, "rejected", endpoint=settled.broker.endpoint)
-
-    text = fails(settled.each(settled.source("in", session="job"), "cp", act))
-    assert "ackq.errors.UnknownDeliveryTagError" in text
-    assert "11" in text
-    assert "'job'" in text
-    assert settled.depth("in") == (0, 10, 0)
 
 
 def test_rejecting_without_a_dead_letter_queue(kit, fails):

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from tests.eventually import equals, eventually
 from tests.spark.conftest import TIMEOUT_S
 from tests.spark.ledger import N
-from tests.spark.versions import FIRST, batches, needs_start, since_start
+from tests.spark.versions import FIRST, batches, needs_start
 
 
 def test_round_trip_of_every_column(kit):
@@ -120,18 +120,8 @@ def test_a_named_session_has_rows_in_its_first_batch(kit, kept, trigger):
     assert kept.runs == [(0, N[:6]), (1, N[6:])]
 
 
-def test_tail_is_acknowledged_while_idle(kit, kept):
-    """K1: an idle processingTime query acknowledges its last batch at the next trigger."""
-    kit.declare("in")
-    with kit.running(kit.each(kit.source("in"), "cp", kept, processingTime="0 seconds")) as query:
-        kit.publish("in", *N)
-        query.processAllAvailable()
-        assert kept.bodies == N
-        assert kit.depth("in") == (0, 0, 0)
-
-
 def test_replay_reads_the_same_rows(kit, kept):
-    """K2: a batch that is not in the commit log is run again under its id with the same rows."""
+    """K2, K6: a batch that is not in the commit log is run again under its id, with its rows."""
     kit.fill("in")
 
     def fails_once(rows, batch_id):
@@ -182,20 +172,6 @@ def test_available_now_ends_while_messages_come(kit):
     assert kit.depth("in") == (10, 0, 0)
 
 
-def test_once_takes_everything_in_one_batch(kit, kept):
-    """K5, K1: Trigger.Once opens and leases in one batch; the next start acknowledges it."""
-    kit.fill("in")
-    query = kit.each(
-        kit.source("in", **since_start(maxMessagesPerTrigger=3)), "cp", kept, once=True
-    )
-    kit.run(query)
-    assert kept.runs == [(0, N)]
-    assert kit.depth("in") == (0, 10, 0)
-    kit.run(query)
-    assert kept.runs == [(0, N)]
-    assert kit.depth("in") == (0, 0, 0)
-
-
 def test_once_replays_its_first_batch(kit, kept):
     """K2, S9: the opening offset as a batch's start means tag 0."""
     kit.fill("in")
@@ -212,38 +188,6 @@ def test_batches_are_bounded_in_bytes(kit, kept):
     kit.publish("in", *([b"x" * 1000] * 4))
     kit.finish(kit.each(kit.source("in", maxBytesPerTrigger="500b"), "cp", kept))
     assert kept.runs == batches(*[[b"x" * 1000]] * 4)
-
-
-def test_schema_prunes_columns(kit):
-    """A schema of some columns in any order reads only those."""
-    kit.fill("in")
-    rows = []
-    source = kit.source("in", "delivery_tag long, body binary")
-    kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
-    assert [tuple(row) for row in rows] == [(i + 1, body) for i, body in enumerate(N)]
-
-
-def test_two_queues_in_one_session(kit):
-    """S10: a session reads several queues; each row names its own."""
-    kit.declare("a", "b")
-    kit.publish("a", b"1")
-    kit.publish("b", b"2")
-    rows = []
-    reader = kit.spark.readStream.format("ackq").options(endpoint=kit.broker.endpoint, queues="a,b")
-    source = reader.schema("body binary, queue string").option("session", "both").load()
-    kit.run(kit.each(source, "cp", lambda df, _: rows.extend(df.collect())))
-    assert sorted((row.queue, bytes(row.body)) for row in rows) == [("a", b"1"), ("b", b"2")]
-
-
-def test_batches_are_bounded_in_messages(kit, kept):
-    """K6, K1: maxMessagesPerTrigger bounds a batch.
-
-    When the AvailableNow run has ended, its last batch is acknowledged, without new data.
-    """
-    kit.fill("in")
-    kit.finish(kit.each(kit.source("in", maxMessagesPerTrigger=4), "cp", kept))
-    assert kept.runs == batches(N[:4], N[4:8], N[8:])
-    assert kit.depth("in") == (0, 0, 0)
 
 
 @needs_start
