@@ -37,6 +37,9 @@ def test_each_error_has_its_exit_status(cls):
     assert failure.exit_status(cls("m")) == expected
 
 
+NO_QUEUE = failure.failure_of(errors.QueueNotFoundError("No.", queue="q"))
+
+
 def raising(error):
     def command():
         raise error
@@ -47,12 +50,7 @@ def raising(error):
 @pytest.mark.parametrize(
     ("error", "status", "code", "said"),
     [
-        (
-            failure.failure_of(errors.QueueNotFoundError("No.", queue="q")),
-            3,
-            "queue_not_found",
-            "No.",
-        ),
+        (NO_QUEUE, 3, "queue_not_found", "No."),
         (click.UsageError("Wrong."), 2, "usage", "Wrong."),
         (Failure("Nothing was changed.", code="declined"), 1, "declined", "Nothing was changed."),
         (KeyboardInterrupt(), 130, "interrupted", "Interrupted."),

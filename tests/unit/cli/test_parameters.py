@@ -4,14 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ackq.cli.parameters import (
-    DURATION,
-    RATE,
-    SIZE,
-    Duration,
-    confirm,
-    yes_option,
-)
+from ackq.cli import parameters
+from ackq.cli.parameters import DURATION, RATE, SIZE
 
 
 @pytest.mark.parametrize(
@@ -32,7 +26,7 @@ def test_values_have_units(kind, text, expected):
     [
         (DURATION, "5", "'--x' is '5'; it takes a time with its unit, for instance 500ms, 30s"),
         (DURATION, "200000d", "ms at most"),
-        (Duration(least_ms=1), "0ms", "'--x' is '0ms'; it takes a time with its unit"),
+        (parameters.Duration(least_ms=1), "0ms", "'--x' is '0ms'; it takes a time with its unit"),
         (SIZE, "64q", "'--x' is '64q'; it takes a size in bytes or with its unit"),
         (RATE, "0/s", "'--x' is '0/s'; it takes messages per second, such as 500/s"),
     ],
@@ -65,11 +59,11 @@ def test_a_loss_is_confirmed(terminal, arguments, typed, status, said, monkeypat
     """Only a person at a terminal is asked; otherwise --yes is required."""
 
     @click.command()
-    @yes_option
+    @parameters.yes_option
     def command(*, yes):
         """Confirms."""
         monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
-        confirm("Drop 3 messages?", yes=yes)
+        parameters.confirm("Drop 3 messages?", yes=yes)
         click.echo("dropped")
 
     result = CliRunner().invoke(command, arguments, input=typed)

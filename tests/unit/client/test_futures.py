@@ -2,14 +2,8 @@
 
 import asyncio
 import threading
-from concurrent.futures import (
-    ALL_COMPLETED,
-    FIRST_EXCEPTION,
-    Future,
-    ThreadPoolExecutor,
-    as_completed,
-    wait,
-)
+from concurrent import futures as standard
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
@@ -53,10 +47,10 @@ def kind(request):
 
 def test_same_attributes_as_the_standard_library(kind):
     """Detects a new attribute of `Future` in a newer Python."""
-    standard = Future()
-    standard.set_running_or_notify_cancel()
+    theirs = Future()
+    theirs.set_running_or_notify_cancel()
     ours = kind()
-    for name, value in vars(standard).items():
+    for name, value in vars(theirs).items():
         assert name == "_condition" or getattr(ours, name) == value
 
 
@@ -118,12 +112,12 @@ def test_wait_and_as_completed(kind):
     futures = [kind() for _ in range(4)]
     setter = threading.Thread(target=lambda: [set_result(each) for each in futures])
     setter.start()
-    assert {result_of(each) for each in as_completed([*futures, *futures], SOON_S)} == {7}
+    assert {result_of(each) for each in standard.as_completed([*futures, *futures], SOON_S)} == {7}
     setter.join(SOON_S)
-    assert wait([*futures, Future()], 0.01, ALL_COMPLETED).done == set(futures)
+    assert wait([*futures, Future()], 0.01, standard.ALL_COMPLETED).done == set(futures)
     failing = [kind(), kind()]
     threading.Thread(target=set_exception, args=failing[:1]).start()
-    assert wait(failing, SOON_S, FIRST_EXCEPTION).done == {failing[0]}
+    assert wait(failing, SOON_S, standard.FIRST_EXCEPTION).done == {failing[0]}
 
 
 async def test_asyncio_awaits_it(kind):
@@ -147,15 +141,3 @@ def test_two_threads_wait_for_the_same_futures_in_any_order():
     for each in threads:
         each.join(SOON_S)
     assert not any(each.is_alive() for each in threads)
-
-
-def test_a_fork_gets_a_lock_that_nobody_holds():
-    """A lock that another thread held at the fork is renewed in the child."""
-    lock = confirmations._LOCK
-    holder = threading.Thread(target=lock.acquire)
-    holder.start()
-    holder.join(SOON_S)
-    lock._at_fork_reinit()
-    future = ConfirmationFuture()
-    confirmations.confirm([future], 1, {})
-    assert future.result(0).number == 1

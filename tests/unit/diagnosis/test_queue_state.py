@@ -2,22 +2,10 @@
 
 import pytest
 
+from ackq import info
 from ackq.diagnosis.finding import Severity
 from ackq.diagnosis.queue_facts import QueueFacts
 from ackq.diagnosis.queue_state import diagnose, summary
-from ackq.info import (
-    BatchInfo,
-    BatchTarget,
-    ConsumerInfo,
-    Holder,
-    Holding,
-    Holdings,
-    OutboundReport,
-    QueueInfo,
-    QueueProperties,
-    ServerInfo,
-    SessionInfo,
-)
 
 HIDDEN = "hidden"
 NOW_US = 1_357_034_400_000_000  # 2013-01-01 10:00:00 UTC
@@ -33,14 +21,14 @@ def facts(*, properties=(), holdings=None, broker=None, sessions=(), batches=(),
     rest = {name: queue.pop(name) for name in BESIDE if name in queue}
     return QueueFacts(
         "q",
-        ServerInfo(now_us=NOW_US, **(broker or {})),
-        QueueInfo(
+        info.ServerInfo(now_us=NOW_US, **(broker or {})),
+        info.QueueInfo(
             queue="q",
-            properties=QueueProperties(**{"durable": True, **dict(properties)}),
+            properties=info.QueueProperties(**{"durable": True, **dict(properties)}),
             sessions=[getattr(each, "session", each) for each in sessions],
             **queue,
         ),
-        Holdings(**(holdings or {})),
+        info.Holdings(**(holdings or {})),
         {each.session: each for each in sessions if each != HIDDEN},
         tuple(batches),
         **rest,
@@ -51,7 +39,7 @@ def session(**fields):
     """Session `s`: live, of process 7 on host `h`, with a lease whose rows were read."""
     fields = {
         "live": True,
-        "holder": Holder(host="h", pid=7, application="app"),
+        "holder": info.Holder(host="h", pid=7, application="app"),
         "leased": 5,
         "fetched": True,
         "query_id": "Q",
@@ -59,7 +47,7 @@ def session(**fields):
         "attaches": 1,
         **fields,
     }
-    return SessionInfo(session="s", **fields)
+    return info.SessionInfo(session="s", **fields)
 
 
 def lease(**fields):
@@ -70,7 +58,7 @@ def lease(**fields):
 
 def held(**fields):
     fields = {"messages": 5, "payload_bytes": 515, "stored_bytes": 4096, **fields}
-    return Holding(first_position=3, last_position=7, **fields)
+    return info.Holding(first_position=3, last_position=7, **fields)
 
 
 def channel(**fields):
@@ -81,7 +69,7 @@ def channel(**fields):
 
 def consumer(**fields):
     fields = {"prefetch": 5, "unacked": 5, "connected": True, **fields}
-    return ConsumerInfo(consumer="c", channel="h:9", **fields)
+    return info.ConsumerInfo(consumer="c", channel="h:9", **fields)
 
 
 def found(given, code):
@@ -96,7 +84,7 @@ def codes(given):
 
 def test_a_queue_that_does_not_exist():
     """Q9, Q7: a non-durable queue may have ended with the restart that the uptime shows."""
-    broker = ServerInfo(now_us=NOW_US, uptime_ms=90_000)
+    broker = info.ServerInfo(now_us=NOW_US, uptime_ms=90_000)
     (finding,) = diagnose(QueueFacts("it's gone", broker))
     assert (finding.code, finding.severity) == ("queue-missing", PROBLEM)
     assert "declared as not durable" in finding.sentence
@@ -128,9 +116,9 @@ def test_all_unacked_at_a_consumer_that_is_quiet():
 
 
 def batch(**fields):
-    target = BatchTarget(queue="q", rows=10, payload_bytes=2048)
+    target = info.BatchTarget(queue="q", rows=10, payload_bytes=2048)
     given = {"writer": "W", "batch_id": 3, "targets": [target], "age_ms": HOUR_MS, **fields}
-    return BatchInfo(**given)
+    return info.BatchInfo(**given)
 
 
 def staged(**fields):
@@ -149,8 +137,8 @@ def failing(limit, failures, **properties):
 
 def dead_letters_in(overflow):
     """A queue whose dead-letter queue is full."""
-    properties = QueueProperties(max_length=2, overflow=overflow)
-    dead = QueueInfo(queue="d", ready=2, properties=properties)
+    properties = info.QueueProperties(max_length=2, overflow=overflow)
+    dead = info.QueueInfo(queue="d", ready=2, properties=properties)
     return {"properties": {"dead_letter_queue": "d"}, "dead_letters": dead}
 
 
@@ -159,7 +147,8 @@ def bounded(**properties):
 
 
 def link(**fields):
-    return {"outbound": (OutboundReport(link="l", queue="q", target="t", refused=1, **fields),)}
+    report = info.OutboundReport(link="l", queue="q", target="t", refused=1, **fields)
+    return {"outbound": (report,)}
 
 
 READY, HOUR_MS = {"ready": 3}, 3_600_000
@@ -170,6 +159,9 @@ RETAINS = {"sessions": [session(retain_ms=86_400_000, retained_payload_bytes=204
 READING, OFTEN = {"sessions": [session()]}, {"sessions": [session(attaches=4)]}
 UNREAD = channel(age_ms=90_000, quiet_ms=90_000)
 ROOM, FREE = consumer(unacked=1, has_room=True), consumer(prefetch=1000)
+NO_DEAD_LETTER = {"dead_letters": info.QueueInfo()}
+DENIED = bounded(dead_letter_queue="d") | {"denied": {"dead_letters"}}
+UNSEEN = {"unacked": 5, "sessions": [HIDDEN]}
 DROPS = bounded(max_length=3, overflow="drop-head")
 COUNTED = {"ready": 1, "unacked": 1, "delayed": 1, "staged": 1}
 BYTES = {"payload_bytes": 60, "holdings": {"staged_bytes": 40}}
@@ -195,28 +187,10 @@ def alarmed(alarm):
         (READY | {"sessions": [HIDDEN, IDLE]}, "readers-not-shown", NOTE, "'hidden'. More is", ""),
         (held_by(held(session=HIDDEN)), "lease-not-shown", NOTE, "'hidden' has leased 5 mess", ""),
         ({"denied": {"batches"}}, "batches-not-shown", NOTE, "to observers alone", ""),
-        (
-            bounded(dead_letter_queue="d") | {"denied": {"dead_letters"}},
-            "dead-letter-queue-not-shown",
-            NOTE,
-            "'d' is not shown",
-            "",
-        ),
-        (
-            READY | {"unacked": 5, "sessions": [HIDDEN]},
-            "nothing-stuck",
-            Severity.OK,
-            "of what the",
-            "",
-        ),
+        (DENIED, "dead-letter-queue-not-shown", NOTE, "'d' is not shown", ""),
+        (READY | UNSEEN, "nothing-stuck", Severity.OK, "of what the", ""),
         # S5, S8, S13: what sessions hold, and what they keep.
-        (
-            {"sessions": [session()], **held_by(lease(age_ms=HOUR_MS))},
-            "lease-long",
-            WARNING,
-            "",
-            "",
-        ),
+        (READING | held_by(lease(age_ms=HOUR_MS)), "lease-long", WARNING, "", ""),
         (OFTEN | held_by(lease()), "lease-attempts", PROBLEM, "attempt 4", "reject s --tags"),
         ({"sessions": [DETACHED]}, "session-detached", NOTE, "", ""),
         ({"sessions": [IDLE]}, "session-idle", NOTE, "", "ackq session release s"),
@@ -263,16 +237,13 @@ def test_a_state_has_its_sentence(given, code, severity, sentence, remedy):
     [
         ({"sessions": [session(leased=0)]}, ["queue-empty"]),
         (failing(2, 2, drop_on_limit=True), ["queue-empty"]),
-        (failing(2, 2, dead_letter_queue="d") | {"dead_letters": QueueInfo()}, ["queue-empty"]),
+        (failing(2, 2, dead_letter_queue="d") | NO_DEAD_LETTER, ["queue-empty"]),
         (staged(committed=True), ["nothing-stuck"]),
         (bounded(max_length=5) | COUNTED, ["no-consumer", "redelivery-delay"]),
         (bounded(max_bytes=101) | BYTES, ["queue-empty"]),
         (DROPS | {"ready": 2, "unacked": 5}, ["no-consumer"]),
         (link(), ["queue-empty"]),
-        (
-            bounded(dead_letter_queue="d") | {"denied": {"dead_letters"}},
-            ["queue-empty", "dead-letter-queue-not-shown"],
-        ),
+        (DENIED, ["queue-empty", "dead-letter-queue-not-shown"]),
     ],
 )
 def test_what_is_as_it_should_be(given, expected):
@@ -292,7 +263,7 @@ def test_a_broker_that_stops_and_a_clock_that_jumped():
     given = facts(serving=False, broker={"clock_jump_ms": 7_200_000})
     assert codes(given) == ["broker-stopping", "clock-jump"]
     assert "2.0 h ahead" in found(given, "clock-jump").sentence
-    gone = QueueFacts("q", ServerInfo(), serving=False)
+    gone = QueueFacts("q", info.ServerInfo(), serving=False)
     assert [each.code for each in diagnose(gone)] == ["queue-missing", "broker-stopping"]
 
 
@@ -307,4 +278,4 @@ def test_the_summary():
         "position 9"
     )
     assert summary(facts()) == "queue 'q': 0 ready, 0 unacked"
-    assert summary(QueueFacts("q", ServerInfo())) == "queue 'q' does not exist"
+    assert summary(QueueFacts("q", info.ServerInfo())) == "queue 'q' does not exist"

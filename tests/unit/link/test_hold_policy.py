@@ -3,19 +3,13 @@
 import pytest
 
 from ackq.errors import PreconditionFailedError
+from ackq_link import hold_policy
 from ackq_link.adapter import QueueLimits
-from ackq_link.hold_policy import (
-    HoldPolicy,
-    HoldRules,
-    OnMaxHold,
-    OnReject,
-    check_rejections,
-    rejects_unfit,
-)
+from ackq_link.hold_policy import HoldRules, OnMaxHold, OnReject
 
 
 def holding(rules=None, **limits):
-    made = HoldPolicy(rules or HoldRules())
+    made = hold_policy.HoldPolicy(rules or HoldRules())
     made.limits = QueueLimits(**limits)
     return made
 
@@ -85,7 +79,7 @@ def test_lives():
 
 
 def unsure(on_reject, **limits):
-    return check_rejections("orders", "q", OnReject(on_reject), QueueLimits(**limits))
+    return hold_policy.check_rejections("orders", "q", OnReject(on_reject), QueueLimits(**limits))
 
 
 def test_where_rejections_go():
@@ -119,4 +113,4 @@ def test_where_rejections_go():
 )
 def test_what_the_edge_cannot_take_is_rejected_where_that_ends_it(on_reject, limits, rejects):
     """L29: rejected if dead-lettered or discarded, and not redelivered."""
-    assert rejects_unfit(OnReject(on_reject), QueueLimits(**limits)) is rejects
+    assert hold_policy.rejects_unfit(OnReject(on_reject), QueueLimits(**limits)) is rejects

@@ -43,10 +43,6 @@ class Learning:
         self.holding.limits = limits
         self.learnt = []
 
-    async def dead_letters(self):
-        await self.run()
-        return [each.dead_letters for each in self.learnt]
-
     async def run(self):
         looks = len(self.source.looks)
         task = asyncio.create_task(self.link._keep_learning(self.holding))
@@ -57,40 +53,36 @@ class Learning:
             self.learnt.append(self.holding.limits)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        return self.learnt
 
 
-async def test_a_look_that_does_not_say_leaves_dead_letters_lost():
-    """L28: a queue known to drop dead letters does so until a look says that it keeps them."""
-    kept, lost, unknown = (QueueLimits(dead_letters=each) for each in (True, False, None))
-    learning = Learning(kept, lost, unknown, CutError("away"), kept, unknown)
-    assert await learning.dead_letters() == [False, False, False, True, None]
+KEPT, LOST, UNKNOWN = (QueueLimits(dead_letters=each) for each in (True, False, None))
+WHOLE = QueueLimits("quorum", consumer_timeout_s=300, delivery_limit=5, dead_letters=True)
+PART = QueueLimits("quorum", delivery_limit=20, warnings=("no policy",), partial=True)
+WARNED = replace(WHOLE, warnings=("no policy",))
+NOTHING = QueueLimits(delivery_limit=20, warnings=("refused",), partial=True)
+MORE = QueueLimits("quorum", consumer_timeout_s=60, dead_letters=False, partial=True)
 
 
-async def test_a_look_that_tells_a_part_changes_nothing():
-    """L14: what an earlier look told holds, as while a new leader has no statistics."""
-    whole = QueueLimits("quorum", consumer_timeout_s=300, delivery_limit=5, dead_letters=True)
-    part = QueueLimits("quorum", delivery_limit=20, warnings=("no policy",), partial=True)
-    learning = Learning(whole, part, whole)
-    await learning.run()
-    assert learning.learnt == [replace(whole, warnings=("no policy",)), whole]
-    learning = Learning(part, whole, part)
-    await learning.run()
-    assert learning.learnt == [whole, replace(whole, warnings=("no policy",))]
-    nothing = QueueLimits(delivery_limit=20, warnings=("refused",), partial=True)
-    more = QueueLimits("quorum", consumer_timeout_s=60, dead_letters=False, partial=True)
-    learning = Learning(part, nothing, more)
-    await learning.run()
-    assert learning.learnt == [
-        replace(part, warnings=("refused",)),
-        replace(more, delivery_limit=20),
-    ]
-
-
-async def test_a_part_that_says_that_dead_letters_are_dropped():
-    """L28: it is believed, whatever a whole look said before."""
-    whole, part = QueueLimits("quorum", dead_letters=True), QueueLimits("quorum", partial=True)
-    learning = Learning(whole, replace(part, dead_letters=False), part)
-    assert await learning.dead_letters() == [False, False]
+@pytest.mark.parametrize(
+    ("looks", "learnt"),
+    [
+        # L28: a queue known to drop dead letters does so until a look says that it keeps them.
+        ([KEPT, LOST, UNKNOWN, CutError("away"), KEPT, UNKNOWN], [LOST, LOST, LOST, KEPT, UNKNOWN]),
+        # L14: what an earlier look told holds, as while a new leader has no statistics.
+        ([WHOLE, PART, WHOLE], [WARNED, WHOLE]),
+        ([PART, WHOLE, PART], [WHOLE, WARNED]),
+        (
+            [PART, NOTHING, MORE],
+            [replace(PART, warnings=("refused",)), replace(MORE, delivery_limit=20)],
+        ),
+        # L28: a part that says that dead letters are dropped is believed.
+        ([KEPT, replace(LOST, partial=True), replace(UNKNOWN, partial=True)], [LOST, LOST]),
+    ],
+)
+async def test_what_looks_tell(looks, learnt):
+    """L14, L28: of looks that fail, or tell only a part, beside what is known."""
+    assert await Learning(*looks).run() == learnt
 
 
 async def test_a_look_that_fails_is_logged_once(caplog):
@@ -98,7 +90,7 @@ async def test_a_look_that_fails_is_logged_once(caplog):
     limits = QueueLimits()
     away, auto_delete = CutError("API away"), CutError("is an auto-delete queue", REFUSAL)
     looks = [away, away, auto_delete, auto_delete, limits, auto_delete]
-    await Learning(limits, *looks).dead_letters()
+    await Learning(limits, *looks).run()
     told = [each.getMessage().rpartition(": ")[2] for each in caplog.records]
     assert told == [each.reason for each in (away, auto_delete, auto_delete)]
 
@@ -108,7 +100,7 @@ async def test_a_queue_that_comes_to_drop_held_messages(caplog, ack):
     """L14: a link that would refuse it at its start warns, once."""
     kept = QueueLimits(delivery_limit=5, dead_letters=True, remedy="set_policy")
     lost = replace(kept, dead_letters=False)
-    await Learning(kept, lost, lost, ack=ack).dead_letters()
+    await Learning(kept, lost, lost, ack=ack).run()
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == (ack == "settled")
     for each in warnings:

@@ -8,10 +8,7 @@ from ackq_broker.core.commands import Routes
 from ackq_broker.security import callers
 from ackq_broker.security.callers import Caller, Rights, check_targets, current
 from ackq_broker.security.name_pattern import NamePattern
-from ackq_broker.security.permissions import (
-    ANY,
-    Need,
-)
+from ackq_broker.security.permissions import ANY, Need
 from ackq_broker.security.users import User
 
 

@@ -2,38 +2,23 @@
 
 import dataclasses
 import inspect
+import runpy
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from ackq.client import admin, admin_calls
-from ackq.info import Holder, QueueInfo, Redriven
+from ackq.info import QueueInfo
 from ackq.v1 import admin_pb2, links_pb2, publishing_pb2, sessions_pb2
 from ackq.wire.answers import copied, decoded
 from ackq_broker.core import commands
 
 ANSWERS = (admin_pb2, sessions_pb2, links_pb2, publishing_pb2)
-# Classes whose message has another name, and message fields that a class leaves out.
-OTHER_NAMES = {
-    "ServerInfo": "ServerInfoResponse",
-    "AcceptedHistory": "AcceptHistoryResponse",
-    "Backup": "BackupResponse",
-    "Drain": "DrainResponse",
-    "DeclaredQueue": "DeclareQueueResponse",
-    "DeletedQueue": "DeleteQueueResponse",
-    "Redriven": "RedriveResponse",
-    "Holdings": "ListHoldingsResponse",
-    "DeclaredExchange": "DeclareExchangeResponse",
-    "ReleasedSession": "ReleaseSessionResponse",
-    "SettledSession": "SettleSessionResponse",
-    "RewoundSession": "RewindSessionResponse",
-    "RemovedLink": "RemoveLinkResponse",
-    "DroppedBatch": "DropBatchResponse",
-    "RetainedBatches": "PlanRetainedResponse",
-}
-NOT_TOLD = {Holder: {"token"}, Redriven: {"more"}}
+# Has the classes' messages, where they have another name, and the fields that a class leaves out.
+GENERATOR = runpy.run_path(Path(__file__).parents[3] / "proto/info_classes.py")
 
 
 def parts(hint):
@@ -64,7 +49,7 @@ def told():
 
 
 def message_of(kind):
-    name = OTHER_NAMES.get(kind.__name__, kind.__name__)
+    name = GENERATOR["CLASSES"][kind.__name__] or kind.__name__
     return next(getattr(each, name) for each in ANSWERS if hasattr(each, name))
 
 
@@ -100,9 +85,10 @@ def test_no_method_of_admin_returns_a_message_of_the_protocol():
 def test_a_class_has_each_field_of_its_message(kind):
     """Fields are in the protocol's order, with their values and declared types."""
     message = filled(message_of(kind).DESCRIPTOR)
-    names = [each.name for each in message.DESCRIPTOR.fields]
+    told = [each.name for each in message.DESCRIPTOR.fields]
+    left_out = {name for owner, name in GENERATOR["NOT_TOLD"] if owner == kind.__name__}
     assert [each.name for each in dataclasses.fields(kind)] == [
-        name for name in names if name not in NOT_TOLD.get(kind, ())
+        name for name in told if name not in left_out
     ]
     info = decoded(kind, message)
     for name, hint in typing.get_type_hints(kind).items():

@@ -5,24 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackq.errors import MalformedBlockError
-from ackq.v1 import consuming_pb2, messages_pb2, publishing_pb2, sessions_pb2
+from ackq.v1 import consuming_pb2, messages_pb2, sessions_pb2
+from ackq.v1 import publishing_pb2 as pb
 from ackq.wire import frame
 
 PAIRS = [
-    (publishing_pb2.PublishRequest, publishing_pb2.PublishHeader(lowest_unanswered=7)),
-    (
-        publishing_pb2.PublishResponse,
-        publishing_pb2.PublishAnswer(confirm=publishing_pb2.PublishConfirm(last_number=3)),
-    ),
-    (
-        publishing_pb2.StageRequest,
-        publishing_pb2.StageHeader(data=publishing_pb2.StageData(rows=3)),
-    ),
+    (pb.PublishRequest, pb.PublishHeader(lowest_unanswered=7)),
+    (pb.PublishResponse, pb.PublishAnswer(confirm=pb.PublishConfirm(last_number=3))),
+    (pb.StageRequest, pb.StageHeader(data=pb.StageData(rows=3))),
     (sessions_pb2.FetchResponse, messages_pb2.DeliveryRuns(first_tag=[1, 300], rows=[2, 5])),
-    (
-        consuming_pb2.ConsumeResponse,
-        consuming_pb2.ConsumeHeader(heartbeat=consuming_pb2.ChannelHeartbeat()),
-    ),
+    (consuming_pb2.ConsumeResponse, consuming_pb2.ConsumeHeader(heartbeat={})),
 ]
 
 

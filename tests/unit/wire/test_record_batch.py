@@ -1,6 +1,6 @@
 """P8, I6: hostile Arrow batches, each refused with a typed error and without memory.
 
-Arrow's own validation accepts several of these: see `test_what_arrow_alone_would_take`.
+Arrow's own validation accepts several of these, such as bytes behind a batch.
 """
 
 import tracemalloc
@@ -24,6 +24,7 @@ ROWS = batch(
 SOUND = Message.of(ROWS)
 # Indices of the parts of ROWS' columns among its nodes and buffers.
 BODY, BODY_OFFSETS, BODY_BYTES, ID_OFFSETS, ID_BYTES = 0, 1, 2, 4, 5
+OTHER_KINDS = (0, arrow.SCHEMA, arrow.DICTIONARY_BATCH, arrow.TENSOR, arrow.SPARSE_TENSOR)
 MAP, ENTRIES, KEYS, MAP_OFFSETS, KEY_VALIDITY = 2, 3, 4, 7, 9
 
 
@@ -93,13 +94,8 @@ LIES = {
     "compressed by a custom key": SOUND.but(
         version=arrow.VERSION_4, custom=[("ARROW:experimental_compression", "zstd")]
     ),
-    "metadata version 4": SOUND.but(version=arrow.VERSION_4),
-    "metadata version 77": SOUND.but(version=77),
-    "a schema": SOUND.but(kind=arrow.SCHEMA),
-    "a dictionary batch": SOUND.but(kind=arrow.DICTIONARY_BATCH),
-    "a tensor": SOUND.but(kind=arrow.TENSOR),
-    "a sparse tensor": SOUND.but(kind=arrow.SPARSE_TENSOR),
-    "no header": SOUND.but(kind=0),
+    **{f"metadata version code {n}": SOUND.but(version=n) for n in (arrow.VERSION_4, 77)},
+    **{f"a header of kind {each}": SOUND.but(kind=each) for each in OTHER_KINDS},
     "views": SOUND.but(views=[1]),
     "no continuation": SOUND.but(prefix=b""),
     "custom metadata": SOUND.but(custom=[("k", "v")]),
@@ -110,13 +106,9 @@ LIES = {
     "another batch behind it": SOUND.but(after=SOUND.encode()),
     "a body that is cut": SOUND.but(body=SOUND.body[:-8]),
     "no body": SOUND.but(body=b""),
-    "a body of 2^62 bytes": SOUND.but(body_length=1 << 62),
-    "a body of -1 bytes": SOUND.but(body_length=-1),
-    "a body of 0 bytes": SOUND.but(body_length=0),
+    **{f"a body of {n} bytes": SOUND.but(body_length=n) for n in (1 << 62, -1, 0)},
     "dead bytes in the body": SOUND.but(body=SOUND.body + bytes(1024)),
-    "2^40 rows": SOUND.but(rows=1 << 40),
-    "-1 rows": SOUND.but(rows=-1),
-    "no rows": SOUND.but(rows=0),
+    **{f"{n} rows": SOUND.but(rows=n) for n in (1 << 40, -1, 0)},
     "a column too few": SOUND.but(nodes=SOUND.nodes[:-1]),
     "a column too many": SOUND.but(nodes=[*SOUND.nodes, (3, 0)]),
     "no columns": SOUND.but(nodes=[]),
@@ -125,25 +117,16 @@ LIES = {
     "a buffer too many": SOUND.but(buffers=[*SOUND.buffers, (0, 0)]),
     "no buffers": SOUND.but(buffers=[]),
     "100,000 buffers": SOUND.but(buffers=[(0, 0)] * 100_000),
-    "a column of 2^62 values": with_node(BODY, 1 << 62, 0),
-    "a column of -1 values": with_node(BODY, -1, 0),
-    "a column of 2 values": with_node(BODY, 2, 0),
-    "2^62 nulls": with_node(BODY, 3, 1 << 62),
-    "an unknown number of nulls": with_node(BODY, 3, -1),
-    "too few nulls": with_node(BODY, 3, 2),
+    **{f"a column of {n} values": with_node(BODY, n, 0) for n in (1 << 62, -1, 2)},
+    **{f"a column with {n} nulls": with_node(BODY, 3, n) for n in (1 << 62, -1, 2)},
     "2^62 entries": with_node(ENTRIES, 1 << 62, 0),
     "2^62 keys": with_node(KEYS, 1 << 62, 0),
     "a key too few": with_node(KEYS, 1, 0),
-    "entries of an unknown number of nulls": with_node(ENTRIES, 2, -1),
-    "an entry that is null": with_node(ENTRIES, 2, 1),
-    "a key that is null": with_node(KEYS, 2, 1),
-    "keys of an unknown number of nulls": with_node(KEYS, 2, -1),
-    "a buffer before the body": with_buffer(BODY_OFFSETS, offset=-8),
-    "a buffer behind the body": with_buffer(BODY_OFFSETS, offset=1 << 40),
-    "a buffer of -1 bytes": with_buffer(BODY_OFFSETS, length=-1),
-    "a buffer of 2^62 bytes": with_buffer(BODY_OFFSETS, length=1 << 62),
+    **{f"entries with {n} nulls": with_node(ENTRIES, 2, n) for n in (-1, 1)},
+    **{f"keys with {n} nulls": with_node(KEYS, 2, n) for n in (-1, 1)},
+    **{f"a buffer at {n}": with_buffer(BODY_OFFSETS, offset=n) for n in (-8, 1 << 40)},
+    **{f"offsets of {n} bytes": with_buffer(BODY_OFFSETS, length=n) for n in (-1, 8, 1 << 62)},
     "a buffer that runs past the body": with_buffer(-1, length=len(SOUND.body)),
-    "a buffer that is cut": with_buffer(BODY_OFFSETS, length=8),
     "a buffer that is not aligned": with_buffer(BODY_BYTES, offset=SOUND.buffers[2][0] + 1),
     "a buffer that two columns share": with_buffer(ID_BYTES, *SOUND.buffers[BODY_BYTES]),
     "overlapping buffers": with_buffer(ID_OFFSETS, offset=SOUND.buffers[ID_OFFSETS][0] - 8),
@@ -155,8 +138,7 @@ LIES = {
     "an offset of a map behind its entries": with_offsets(MAP_OFFSETS, 0, 1, 1, 1 << 30),
     "offsets of a map that go back": with_offsets(MAP_OFFSETS, 0, 2, 1, 2),
     "an offset of a map below 0": with_offsets(MAP_OFFSETS, -1, 1, 1, 2),
-    "text that is no UTF-8": with_bytes(ID_BYTES, b"\xff"),
-    "half a surrogate": with_bytes(ID_BYTES, b"\xed\xa0\x80"),
+    **{f"text of {each!r}": with_bytes(ID_BYTES, each) for each in (b"\xff", b"\xed\xa0\x80")},
 }
 
 
@@ -208,19 +190,6 @@ def test_a_batch_of_another_type_is_refused(column, name):
     found.validate(full=True)
     assert found.schema == schema
     assert found.nbytes <= len(data)
-
-
-def test_what_arrow_alone_would_take():
-    """I6: Arrow's full validation accepts these, so the metadata is checked as well."""
-    taken = []
-    for name, message in LIES.items():
-        try:
-            found = pa.ipc.read_record_batch(pa.py_buffer(message.encode()), ROWS.schema)
-            found.validate(full=True)
-        except (pa.ArrowException, OSError, EOFError, ValueError):
-            continue
-        taken.append(name)
-    assert {"custom metadata", "bytes behind it", "a buffer that two columns share"} <= set(taken)
 
 
 @pytest.mark.parametrize("key", ["zstd", "lz4_frame", "lz4"])

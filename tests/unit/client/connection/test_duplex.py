@@ -1,5 +1,6 @@
 """Streams of publishers and channels: outages, ends, threads, forks (P3, P10, P14, C12, C15)."""
 
+import asyncio
 import gc
 import logging
 import threading
@@ -7,21 +8,23 @@ import threading
 import pytest
 
 from ackq import errors, limits
-from ackq.client import Channel, Confirmation, Publisher
+from ackq.client import (
+    AsyncChannel,
+    AsyncPublisher,
+    Channel,
+    Confirmation,
+    Publisher,
+    TransactionalPublisher,
+)
 from ackq.client.connection import duplex
 from ackq.client.consuming.state import ChannelState
 from ackq.client.publishing.confirm_state import ConfirmState
 from tests.fakes import scripted_broker as fake
 from tests.fakes import scripted_channel
+from tests.unit.client import threads
 from tests.unit.client.consuming.scripts import ChannelOnLoop, react, serve
 from tests.unit.client.publishing.scripts import PublisherOnLoop, never_answer
-from tests.unit.client.threads import (
-    SOON_S,
-    client_threads,
-    no_threads_are_left,
-    refuse_threads,
-    run_program,
-)
+from tests.unit.client.threads import SOON_S, client_threads
 
 GONE = errors.BrokerUnavailableError("The broker is shutting down.")
 
@@ -34,6 +37,7 @@ def settle(it):
     return it.consume("orders", mode="client").receive(SOON_S).accept()
 
 
+PUBLISHERS, CHANNELS = [Publisher, AsyncPublisher], [Channel, AsyncChannel]
 # How each kind of client asks the broker for something, and the answer.
 CLIENTS = {
     "publisher": (Publisher, publish, Confirmation(1)),
@@ -90,6 +94,36 @@ def client(request, broker):
     return Client(broker, request.param)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "option", "value", "words"),
+    [
+        (PUBLISHERS, "exchange", 5, "is a int"),
+        (PUBLISHERS, "mandatory", "yes", "is a str"),
+        (PUBLISHERS, "persistent", "no", "is a str"),
+        (PUBLISHERS, "label", b"x", "is a bytes"),
+        (PUBLISHERS, "window_messages", 0, "must be positive"),
+        (PUBLISHERS, "publish_ack_timeout_ms", 0, "must be positive"),
+        (PUBLISHERS, "linger_ms", -1, "must not be negative"),
+        ([TransactionalPublisher], "window_bytes", -1, "must be positive"),
+        ([AsyncPublisher], "on_return", asyncio.sleep, "is a coroutine function"),
+        ([AsyncPublisher], "on_blocked", asyncio.sleep, "is a coroutine function"),
+        (CHANNELS, "reconnect_timeout_ms", -1, "is -1"),
+        (CHANNELS, "on_reconnect", 7, "is a int"),
+        (CHANNELS, "on_reconnect", asyncio.sleep, "is a coroutine function"),
+        (CHANNELS, "window_messages", 0, "is 0"),
+        (CHANNELS, "window_messages", limits.MAX_CHANNEL_WINDOW_MESSAGES + 1, "must be"),
+        (CHANNELS, "transport_ack_percent", 0, "must be"),
+        (CHANNELS, "transport_ack_percent", 101, "must be"),
+        (CHANNELS, "transport_ack_delay_ms", -1, "must be"),
+    ],
+)
+def test_bad_options_are_told(broker, kinds, option, value, words):
+    """C17, I6, P7, P14: the error names the option that is wrong."""
+    for kind in kinds:
+        with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' {words}"):
+            kind(broker.endpoint, **{option: value})
+
+
 def test_close_with_a_bound_gives_up(broker, client):
     """P10, P14, C15: close waits no longer than its timeout; a resume may come, so no `close`."""
     it = client.make(answers=False)
@@ -125,7 +159,7 @@ def test_a_forsaken_client_leaves_no_thread(client):
     client.ask(it).result(SOON_S)
     del it
     gc.collect()
-    no_threads_are_left()
+    threads.no_threads_are_left()
     assert client.ended.wait(SOON_S)
 
 
@@ -133,7 +167,7 @@ def test_a_thread_that_cannot_start_leaves_the_client_as_it_was(client, monkeypa
     """P3: if no thread can start, the call raises, and the next one may succeed."""
     with client.make() as it:
         with monkeypatch.context() as patched:
-            refuse_threads(patched, it._stream.thread_name)
+            threads.refuse_threads(patched, it._stream.thread_name)
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 client.ask(it)
         assert client.ask(it).result(SOON_S) == client.answer
@@ -169,7 +203,7 @@ def test_an_unclosed_client_does_not_hold_up_the_exit(broker, script, lines, sai
     """P3: a program may exit without a close; what may be lost is printed to stderr."""
     broker.publishing.scripts.append(script)
     program = f"from ackq.client import Channel, Publisher\nendpoint = {broker.endpoint!r}\n{lines}"
-    done = run_program(program)
+    done = threads.run_program(program)
     assert said in done.stderr
     assert bool(said) == bool(done.stderr)
 
@@ -245,7 +279,7 @@ def test_a_fork_must_not_use_its_parents_client(broker, kind):
         calls=", ".join(f"({call},)" for call in calls),
         after=after,
     )
-    done = run_program(program)
+    done = threads.run_program(program)
     verb = "open" if kind == "Channel" else "make"
     refused = f"this process is a fork of it; {verb} a new one in this process.\n"
     assert done.stdout == refused * len(calls) + "2\n"

@@ -26,19 +26,17 @@ def test_fork_makes_its_own_channel(broker):
     """)
 
 
+NO_PORTS = ("localhost", "localhost:", "localhost:http", "", "localhost:\u00b2")
+
+
 @pytest.mark.parametrize(
     ("endpoint", "problem"),
     [
-        ("localhost", "has no port"),
-        ("localhost:", "has no port"),
-        ("localhost:http", "has no port"),
-        ("", "has no port"),
-        ("localhost:\u00b2", "has no port"),
+        *((each, "has no port") for each in NO_PORTS),
         ("localhost:65537", "has no port between 1 and 65535"),
         (":5775", "has no host"),
         ("http://localhost:5775", "is a URL"),
-        ("::1:5775", "has an IPv6 address without brackets"),
-        ("fe80::1:5775", "has an IPv6 address without brackets"),
+        *((each, "has an IPv6 address without brackets") for each in ("::1:5775", "fe80::1:5775")),
         (None, "is a NoneType"),
     ],
 )
@@ -68,17 +66,22 @@ class _Unconnected(grpc.RpcError):
 
 
 def test_a_certificate_that_is_renewed(tmp_path, caplog):
-    """A9: files that do not fit, as between two renames, change nothing and are logged once."""
-    authority = Authority(tmp_path / "ca")
+    """A9: files that do not fit, as between two renames, change nothing and are logged once.
+
+    A new file of any kind leads to a new channel.
+    """
+    authority, other = Authority(tmp_path / "first"), Authority(tmp_path / "second")
     first, second = authority.issue("me"), authority.issue("me")
-    cert, key = tmp_path / "cert", tmp_path / "key"
+    ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
 
     def rename(source, target):
         shutil.copy(source, tmp_path / "new").rename(target)
 
+    rename(authority.ca, ca)
     rename(first.cert, cert)
     rename(first.key, key)
-    broker = Broker("127.0.0.1:1", Security(tls=True, cert=str(cert), key=str(key)))
+    files = Security(tls=True, ca=str(ca), cert=str(cert), key=str(key))
+    broker = Broker("127.0.0.1:1", files)
     channel = grpc_channel(broker)
     rename(second.cert, cert)
     assert [grpc_channel(broker), grpc_channel(broker)] == [channel, channel]
@@ -88,7 +91,10 @@ def test_a_certificate_that_is_renewed(tmp_path, caplog):
     assert grpc_channel(broker) is channel
     assert isinstance(from_rpc(_Unconnected(), broker), errors.BrokerUnavailableError)
     rename(second.key, key)
-    assert grpc_channel(broker) is not channel
+    renewed = grpc_channel(broker)
+    assert renewed is not channel
+    rename(other.ca, ca)
+    assert grpc_channel(broker) is not renewed
     close_channels()
     rename(first.cert, cert)
     with pytest.raises(errors.InvalidArgumentError, match="is not the key of the certificate"):

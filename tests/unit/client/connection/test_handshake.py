@@ -163,20 +163,6 @@ def test_files_are_checked_before_a_connection(ours, others, tmp_path):
         grpc_channel("localhost:1", Security(tls=True, ca_pem=one_line))
 
 
-def test_new_certificate_files_make_a_new_channel(ours, others, tmp_path):
-    """A renewed certificate file leads to a new channel."""
-    ca = tmp_path / "ca.pem"
-    ca.write_bytes(Path(ours.ca).read_bytes())
-    security = Security(tls=True, ca=str(ca))
-    first = grpc_channel("localhost:1", security)
-    assert grpc_channel("localhost:1", security) is first
-    renewed = tmp_path / "new.pem"
-    renewed.write_bytes(Path(others.ca).read_bytes())
-    renewed.rename(ca)
-    assert grpc_channel("localhost:1", security) is not first
-    close_channels()
-
-
 def test_a_key_that_everybody_can_read_is_named(ours, caplog):
     """A world-readable private key is warned of, a world-readable certificate is not."""
     me = ours.issue("me-too")

@@ -9,15 +9,9 @@ import pytest
 from ackq import errors
 from ackq.client.consuming.callbacks import CallbackThread
 from tests.fakes import scripted_channel as fake
+from tests.unit.client import threads
 from tests.unit.client.consuming.scripts import channel, outcomes, react, serve, settles
-from tests.unit.client.threads import (
-    SOON_S,
-    client_threads,
-    logged,
-    no_threads_are_left,
-    refusals,
-    refuse_threads,
-)
+from tests.unit.client.threads import SOON_S, client_threads
 
 
 class Calls:
@@ -66,7 +60,7 @@ def test_a_raising_callback_puts_its_message_back(broker, caplog, mode, declared
     consume(broker, calls, fake.numbered(1, 2), mode=mode, outcomes=declared)
     assert calls.bodies == [b"1", b"2"]
     assert outcomes(broker) == [(1, outcome), (2, "ACCEPTED")]
-    (record,) = logged(caplog)
+    (record,) = threads.logged(caplog)
     assert record.getMessage().endswith("of queue 'orders' raised an exception for message 1")
 
 
@@ -158,7 +152,7 @@ def test_an_interrupted_close_ends_the_channel(broker, monkeypatch):
             it.close()
     it.close()
     calls.go_on.set()
-    no_threads_are_left()
+    threads.no_threads_are_left()
     assert calls.bodies == [b"1"]
 
 
@@ -188,7 +182,7 @@ def test_a_callback_may_flush_and_pull_and_not_close_its_channel(broker):
         message.accept()
         it.flush(SOON_S)
         pulled.extend(it.get("bills"))
-        caught.extend(refusals(it.close))
+        caught.extend(threads.refusals(it.close))
         done.set()
 
     pull = fake.numbered(2, 2, get_number=1)
@@ -223,7 +217,7 @@ def test_a_callback_that_gets_no_thread_leaves_no_consumer(broker, monkeypatch):
     with channel(broker) as it:
         it.consume("bills").close()
         with monkeypatch.context() as patched:
-            refuse_threads(patched, "ackq-consumer")
+            threads.refuse_threads(patched, "ackq-consumer")
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 it.consume("orders", print)
         assert it._state.inboxes == []

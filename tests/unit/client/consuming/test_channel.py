@@ -15,22 +15,15 @@ from ackq.client.consuming.receiver import PendingPull
 from ackq.v1 import consuming_pb2 as pb
 from tests.eventually import eventually
 from tests.fakes import scripted_channel as fake
-from tests.unit.client.consuming.scripts import (
-    KINDS,
-    channel,
-    consuming,
-    cut,
-    react,
-    serve,
-    settles,
-)
+from tests.unit.client.consuming import scripts
+from tests.unit.client.consuming.scripts import channel, consuming, react, serve
 from tests.unit.client.threads import SOON_S, client_threads, logged, no_threads_are_left, refusals
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=scripts.KINDS)
 def kind(request):
     """Each kind of channel: the tests hold for both."""
-    return KINDS[request.param]
+    return scripts.KINDS[request.param]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +71,7 @@ def test_a_message_of_another_channel_closes_the_channel(broker):
             with pytest.raises(errors.UnknownDeliveryTagError):
                 call()
         assert foreign.accept().result(SOON_S) == 1
-    assert settles(broker.consuming.streams[0]) == []
+    assert scripts.settles(broker.consuming.streams[0]) == []
 
 
 @pytest.mark.parametrize("mode", ["auto", "pre", "dups_ok", "none"])
@@ -95,7 +88,7 @@ def test_other_modes_refuse_to_be_settled_by_hand(broker, mode):
 
 def test_a_cut_beyond_the_grace_closes_a_channel_that_is_not_renewed(broker, kind):
     """C11, C15: every call raises that the tags are void; settlements get their outcomes."""
-    broker.consuming.scripts += [react(subscribe=fake.numbered(1, 3), settle=cut), serve()]
+    broker.consuming.scripts += [react(subscribe=fake.numbered(1, 3), settle=scripts.cut), serve()]
     with channel(broker, kind=kind, reconnect_timeout_ms=0) as it:
         consumer = it.consume("orders", mode="client")
         messages = [consumer.receive(SOON_S) for _ in range(3)]
@@ -171,7 +164,7 @@ def test_a_pull_without_an_answer_is_given_up(broker, kind):
             it.get("orders", timeout_s=0.05)
         it.consume("orders")
         requests = broker.consuming.streams[0]
-        (settle,) = eventually("a settlement", lambda: settles(requests))
+        (settle,) = eventually("a settlement", lambda: scripts.settles(requests))
     assert settle.outcome == pb.OUTCOME_RELEASED
 
 
@@ -190,7 +183,7 @@ def test_an_interrupted_pull_is_given_up(broker, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 it.get("orders")
         requests = broker.consuming.streams[0]
-        (settle,) = eventually("a settlement", lambda: settles(requests))
+        (settle,) = eventually("a settlement", lambda: scripts.settles(requests))
     assert settle.outcome == pb.OUTCOME_RELEASED
 
 
@@ -206,7 +199,7 @@ def test_a_batch_is_settled_by_its_tags(broker, kind, runs):
         assert consumer.settle(batch.slice(0, 0)).result(SOON_S) == 0
         with pytest.raises(errors.SchemaError, match="delivery_tag"):
             consumer.settle(batch.select(["body"]))
-    assert len(settles(broker.consuming.streams[0])) == (1 if runs else 3)
+    assert len(scripts.settles(broker.consuming.streams[0])) == (1 if runs else 3)
 
 
 def test_receive_gives_up_in_time(broker, kind):

@@ -1,14 +1,13 @@
 """Renewal of a channel that its broker has lost, over a scripted broker: C9-C11, C15, C17."""
 
-import asyncio
 import queue
 import threading
 from contextlib import contextmanager
 
 import pytest
 
-from ackq import errors, limits
-from ackq.client import AsyncChannel, Channel
+from ackq import errors
+from ackq.client import Channel
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
@@ -230,23 +229,3 @@ def test_a_channel_that_is_closing_takes_nothing_new(broker, heard):
     it._stream.end()
     assert "subscribe" not in fake.kinds(broker.consuming.streams[1])
     assert client_threads() == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("reconnect_timeout_ms", -1, "is -1"),
-        ("on_reconnect", 7, "is a int"),
-        ("on_reconnect", asyncio.sleep, "is a coroutine function"),
-        ("window_messages", 0, "is 0"),
-        ("window_messages", limits.MAX_CHANNEL_WINDOW_MESSAGES + 1, "must be"),
-        ("transport_ack_percent", 0, "must be"),
-        ("transport_ack_percent", 101, "must be"),
-        ("transport_ack_delay_ms", -1, "must be"),
-    ],
-)
-@pytest.mark.parametrize("kind", [Channel, AsyncChannel])
-def test_bad_options_are_told(broker, kind, option, value, words):
-    """C17, I6: the error names the option that is wrong."""
-    with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' {words}"):
-        kind(broker.endpoint, **{option: value})

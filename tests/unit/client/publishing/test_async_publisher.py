@@ -154,13 +154,6 @@ async def test_close_ends_who_waits_for_room(broker):
     assert client_threads() == []
 
 
-@pytest.mark.parametrize("option", ["on_return", "on_blocked"])
-def test_a_callback_that_nobody_would_await_is_refused(broker, option):
-    """P7, P14: `on_return` and `on_blocked` may not be coroutine functions."""
-    with pytest.raises(errors.InvalidArgumentError, match=f"'{option}' is a coroutine function"):
-        publisher(broker, **{option: asyncio.sleep})
-
-
 def test_a_loop_that_is_gone_hears_nothing(broker, release):
     """P3: a future whose event loop has ended is answered all the same."""
     out = publisher(broker)

@@ -378,25 +378,6 @@ def test_bad_arguments_are_refused_at_once(broker, arguments, expected):
         assert out.publish(b"good").result(SOON_S) == Confirmation(1)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (Publisher, {"exchange": 5}),
-        (Publisher, {"mandatory": "yes"}),
-        (Publisher, {"persistent": "no"}),
-        (Publisher, {"label": b"x"}),
-        (Publisher, {"window_messages": 0}),
-        (Publisher, {"publish_ack_timeout_ms": 0}),
-        (Publisher, {"linger_ms": -1}),
-        (TransactionalPublisher, {"window_bytes": -1}),
-    ],
-)
-def test_bad_options_are_refused_at_once(broker, kind, options):
-    """The error names the publisher option that is wrong."""
-    with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
-        kind(broker.endpoint, **options)
-
-
 @pytest.mark.parametrize("kind", [*KINDS.values(), TransactionalPublisher])
 def test_a_queue_is_named_as_everywhere_else(broker, kind):
     """Q2, P13: `queue` overrides the publisher's exchange and routing key, not a batch's own."""

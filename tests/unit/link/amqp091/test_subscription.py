@@ -174,14 +174,20 @@ def prefetches(channel):
     return [what[1] for what in channel.sent if what[0] == "qos"]
 
 
-async def test_after_a_large_message():
-    """L19: the prefetch grows again with the messages that fit, in few steps, to three quarters."""
+async def after_a_large_message():
+    """A channel and its subscription, which has settled a message over the bytes of its window."""
     channel, subscription = await subscribed()
     await channel.message(1, b"x" * 1100)
     await subscription.deliver()
     await channel.until(("cancel", "c1"))
     assert subscription.window_messages == 1
     subscription.settle(1, 1)
+    return channel, subscription
+
+
+async def test_after_a_large_message():
+    """L19: the prefetch grows again with the messages that fit, in few steps, to three quarters."""
+    channel, subscription = await after_a_large_message()
     await asyncio.sleep(1)
     assert prefetches(channel) == [100, 1]
     for tag in range(2, 2_000):
@@ -196,11 +202,7 @@ async def test_after_a_large_message():
 
 async def test_held_messages_beside_room_for_more():
     """L19: where the whole prefetch is held, and few bytes, it doubles, in the window's room."""
-    channel, subscription = await subscribed()
-    await channel.message(1, b"x" * 1100)
-    await subscription.deliver()
-    await channel.until(("cancel", "c1"))
-    subscription.settle(1, 1)
+    channel, subscription = await after_a_large_message()
     tag = 1
     for prefetch in (1, 2, 4, 8, 16, 32):
         await asyncio.sleep(1)

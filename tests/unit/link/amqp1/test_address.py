@@ -6,13 +6,8 @@ import pytest
 
 from ackq import errors
 from ackq_link.address import Tls
-from ackq_link.amqp1.address import (
-    OTHER_PROTOCOL,
-    SASL_FAILED,
-    Amqp1Address,
-    Condition,
-    cut_of,
-)
+from ackq_link.amqp1 import address as module
+from ackq_link.amqp1.address import Amqp1Address, Condition, cut_of
 
 
 def test_the_parts_of_a_url():
@@ -26,18 +21,17 @@ def test_the_parts_of_a_url():
     assert Amqp1Address("amqps://h", "u", tls=secure.tls).mechanism == "PLAIN"
 
 
+NO_QUEUES = Condition("amqp:illegal-state", "Address q is not configured for queue support")
+
+
 @pytest.mark.parametrize(
     ("error", "refusal", "remedy"),
     [
-        (Condition(SASL_FAILED, ""), errors.UnauthenticatedError, "password-file"),
-        (Condition(OTHER_PROTOCOL, ""), errors.InvalidArgumentError, "5672"),
+        (Condition(module.SASL_FAILED, ""), errors.UnauthenticatedError, "password-file"),
+        (Condition(module.OTHER_PROTOCOL, ""), errors.InvalidArgumentError, "5672"),
         (Condition("amqp:unauthorized-access", "no"), errors.PermissionDeniedError, "'q'"),
         (Condition("amqp:not-found", "none"), errors.NotFoundError, "Create it at that broker"),
-        (
-            Condition("amqp:illegal-state", "Address q is not configured for queue support"),
-            errors.PreconditionFailedError,
-            "ADDRESS::QUEUE",
-        ),
+        (NO_QUEUES, errors.PreconditionFailedError, "ADDRESS::QUEUE"),
         (ssl.SSLError(1, "certificate verify failed"), errors.TlsError, "names the authority"),
         (ConnectionAbortedError("SSL handshake is taking long"), errors.TlsError, "speaks TLS"),
     ],

@@ -7,14 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ackq import limits
-from ackq.errors import (
-    BrokerUnavailableError,
-    CheckpointMismatchError,
-    QueueNotFoundError,
-    SchemaError,
-    SessionNotFoundError,
-)
+from ackq import errors, limits
 from ackq.info import SessionInfo
 from ackq.spark import connections
 from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
@@ -70,7 +63,7 @@ class World:
             self.at(host).answers.append(tag)
 
     def away(self, *hosts):
-        self.answer(**{host: BrokerUnavailableError("No broker answers.") for host in hosts})
+        self.answer(**{host: errors.BrokerUnavailableError("No broker answers.") for host in hosts})
 
     def starts(self, host):
         """The start and the wait of each advance of an edge."""
@@ -110,9 +103,9 @@ def make(world):
 def test_tags_come_with_their_edge(make, world):
     """S12, S6: with tags and no column `edge`, rows of one edge would settle another's messages."""
     tags = StructType([StructField("delivery_tag", LongType())])
-    with pytest.raises(SchemaError, match="'delivery_tag' without 'edge'"):
+    with pytest.raises(errors.SchemaError, match="'delivery_tag' without 'edge'"):
         make(schema=tags)
-    with pytest.raises(CheckpointMismatchError, match=r"messages of edge b:1, .* earlier"):
+    with pytest.raises(errors.CheckpointMismatchError, match=r"messages of edge b:1, .* earlier"):
         make("a:1", schema=tags).partitions(at(a=5, b=20), at(a=5, b=23))
     world.answer(b=attached(2, (23, 0)))
     assert spans(make("a:1").partitions(at(a=5, b=20), at(a=5, b=23))) == [("b:1", 20, 23)]
@@ -151,7 +144,7 @@ def test_a_subscription_skips_an_edge_that_is_away(make, world):
 
     def subscribe(_options, broker):
         if broker.endpoint == "b:1":
-            raise BrokerUnavailableError("No broker answers.")
+            raise errors.BrokerUnavailableError("No broker answers.")
 
     given = {"exchange": "e", "subscription": "q", "queue": None, "onEdgeAway": "skip"}
     reader = make(kind=partial(AckqStreamReader, subscribe=subscribe), **given)
@@ -162,7 +155,7 @@ def test_a_subscription_skips_an_edge_that_is_away(make, world):
 def test_available_now_is_bounded_at_each_edge(make, world):
     """S12, K5: an edge that was away at the start is not read in the run."""
     reader = make(onEdgeAway="skip")
-    world.at("b").horizon = lambda: (_ for _ in ()).throw(BrokerUnavailableError("away"))
+    world.at("b").horizon = lambda: (_ for _ in ()).throw(errors.BrokerUnavailableError("away"))
     reader.prepareForTriggerAvailableNow()
     world.answer(a=7)
     assert reader.latestOffset(at(a=5, b=20), MAX) == at(a=7, b=20)
@@ -174,15 +167,15 @@ def test_a_renamed_edge_keeps_its_place(make, world):
     """S12: a place under another endpoint belongs to the edge with the same incarnation."""
     world.at("c").recorded = SessionInfo(incarnation="of b", queues=["q"])
     world.at("a").recorded = SessionInfo(incarnation="of a", queues=["q"])
-    world.answer(a=5, c=SessionNotFoundError("asked"))
-    with pytest.raises(SessionNotFoundError):
+    world.answer(a=5, c=errors.SessionNotFoundError("asked"))
+    with pytest.raises(errors.SessionNotFoundError):
         make("a:1,c:1").latestOffset(at(a=5, b=20), MAX)
     assert world.at("c").asked[0].start_tag == 20
     assert world.at("b").asked == []
     # Until it is known whose place this is, the start waits.
-    world.at("c").recorded = BrokerUnavailableError("No broker answers at c:1.")
+    world.at("c").recorded = errors.BrokerUnavailableError("No broker answers at c:1.")
     given = {"onEdgeAway": "skip", "failOnDataLoss": "false"}
-    with pytest.raises(BrokerUnavailableError, match="at c:1"):
+    with pytest.raises(errors.BrokerUnavailableError, match="at c:1"):
         make("a:1,c:1", **given).latestOffset(at(a=5, b=20), MAX)
     assert world.at("b").asked == []
 
@@ -192,7 +185,7 @@ def test_an_edge_with_messages_is_not_removed(make, world, end, left):
     """S12: an outstanding lease or messages in its queues refuse the start, with the count."""
     world.answer(b=end)
     world.left["b:1"] = left
-    with pytest.raises(CheckpointMismatchError, match=rf"Edge b:1 .* has {left or 2} messages"):
+    with pytest.raises(errors.CheckpointMismatchError, match=rf"b:1 .* has {left or 2} messages"):
         make("a:1").latestOffset(at(a=5, b=20), MAX)
     (asked,) = world.at("b").asked
     assert (asked.start_tag, asked.horizon) == (20, 1)
@@ -203,16 +196,16 @@ def test_where_spark_names_no_start_an_edge_with_messages_stays(make, world):
     world.answer(b=22)
     reader = make("a:1", OlderStreamReader, session="s")
     assert list(reader.partitions(at(a=5, b=20), at(a=5, b=20))) == []
-    with pytest.raises(CheckpointMismatchError, match=r"Edge b:1 .* has 2 messages"):
+    with pytest.raises(errors.CheckpointMismatchError, match=r"Edge b:1 .* has 2 messages"):
         reader.latestOffset()
 
 
-@pytest.mark.parametrize("error", [SessionNotFoundError, BrokerUnavailableError])
+@pytest.mark.parametrize("error", [errors.SessionNotFoundError, errors.BrokerUnavailableError])
 def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     """S12: an edge that does not answer is refused, and with failOnDataLoss=false left behind."""
     world.answer(a=7, b=error("No broker answers at b:1."))
     world.answer(b=error("No broker answers at b:1."))
-    with pytest.raises(CheckpointMismatchError, match=r"b:1 .* does not show"):
+    with pytest.raises(errors.CheckpointMismatchError, match=r"b:1 .* does not show"):
         make("a:1").latestOffset(at(a=5, b=20), MAX)
     reader = make("a:1", failOnDataLoss="false")
     assert reader.latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
@@ -221,8 +214,8 @@ def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
 
 def test_an_edge_that_answers_is_not_left_behind(make, world):
     """S12: without one of its queues, failOnDataLoss=false does not drop the others' messages."""
-    world.answer(b=QueueNotFoundError("There is no queue 'y'."))
-    with pytest.raises(CheckpointMismatchError, match=r"does not show .* no queue 'y'"):
+    world.answer(b=errors.QueueNotFoundError("There is no queue 'y'."))
+    with pytest.raises(errors.CheckpointMismatchError, match=r"does not show .* no queue 'y'"):
         make("a:1", failOnDataLoss="false").latestOffset(at(a=5, b=20), MAX)
 
 
@@ -266,11 +259,11 @@ def test_an_opening_that_reads_again_waits_for_all_edges(make, world):
     given = {"session": "s", "startFrom": "earliest", "onEdgeAway": "skip"}
     world.away("b")
     world.answer(a=0)
-    with pytest.raises(BrokerUnavailableError, match="No broker answers"):
+    with pytest.raises(errors.BrokerUnavailableError, match="No broker answers"):
         make(**given).latestOffset({"v": 1}, MAX)
     assert [each.endpoint for each in world.waited] == ["a:1", "b:1"]
     reader = make(**given)
-    answers = iter([BrokerUnavailableError("away"), 77, 77])
+    answers = iter([errors.BrokerUnavailableError("away"), 77, 77])
 
     def horizon():
         if isinstance(answer := next(answers), Exception):
@@ -316,7 +309,7 @@ def test_what_waits_for_an_edge(make, world):
     """S12, K2: one of all to read from, each that a planned batch needs, and all without skip."""
     world.answer(a=7)
     world.away("b")
-    with pytest.raises(BrokerUnavailableError, match="No broker answers"):
+    with pytest.raises(errors.BrokerUnavailableError, match="No broker answers"):
         make().latestOffset(at(a=5, b=20), MAX)
     assert {each.retry_ms for each in world.made} == {60_000}
     world.away("a", "b")
@@ -339,11 +332,12 @@ def test_while_all_edges_are_away_each_is_waited_for_in_turn(make, world, monkey
     def wait_ready(broker):
         world.waited.append(broker)
         if broker.endpoint not in up:
-            raise BrokerUnavailableError("No broker answers.", cause="refused")
+            raise errors.BrokerUnavailableError("No broker answers.", cause="refused")
 
     monkeypatch.setattr(connections, "wait_ready", wait_ready)
     world.away("a", "b")
-    with pytest.raises(BrokerUnavailableError, match="at a:1, b:1 could not be reached for 3 s"):
+    said = "at a:1, b:1 could not be reached for 3 s"
+    with pytest.raises(errors.BrokerUnavailableError, match=said):
         make(onEdgeAway="skip", retryTimeout="3s").latestOffset(at(a=5, b=20), MAX)
     assert [each.endpoint for each in world.waited] == ["a:1", "b:1", "a:1"]
     up.append("b:1")

@@ -119,6 +119,7 @@ def test_third_attach_is_reported(make, caplog):
 QUERY = {"minMessagesPerTrigger": "2", "maxTriggerDelay": "3s", "maxBytesPerTrigger": "1k"}
 OPENS = {"session": "", "incarnation": "", "start_tag": 0}
 UNBOUNDED = {"max_messages": 0, "max_bytes": 0, "min_messages": 0, "max_delay_ms": 0, "wait_ms": 0}
+BY_PATTERN = {"queues": [], "queue_pattern": "q.*", "session_timeout_ms": 600_000}
 PATTERN = {"queuePattern": "q.*", "queue": None, "sessionTimeout": "10m"}
 
 
@@ -133,12 +134,7 @@ PATTERN = {"queuePattern": "q.*", "queue": None, "sessionTimeout": "10m"}
         (START, ReadAllAvailable(), {}, {**OPENS, **UNBOUNDED, "open_and_lease": True}),
         (START, MAX, {"takeover": "true"}, {**OPENS, "takeover": True}),
         (at(10), MAX, {"takeover": "true"}, {}),
-        (
-            at(10),
-            MAX,
-            PATTERN,
-            {"queues": [], "queue_pattern": "q.*", "session_timeout_ms": 600_000},
-        ),
+        (at(10), MAX, PATTERN, BY_PATTERN),
     ],
 )
 def test_what_an_advance_asks(make, session, start, limit, given, changes):
