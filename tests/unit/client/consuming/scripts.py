@@ -3,9 +3,9 @@
 from contextlib import contextmanager
 
 from ackq.client import AsyncChannel, Channel
+from ackq.wire.outcomes import FROM_WIRE
 from tests.fakes import scripted_channel as fake
 from tests.fakes.scripted_broker import Cut
-from tests.unit.client.consuming.settlement_model import SettlementModel
 from tests.unit.client.threads import SOON_S, Blocking, OnLoop
 
 
@@ -36,7 +36,35 @@ def consuming(broker, *frames, mode="client", kind=Channel, **options):
         yield it, it.consume("orders", mode=mode)
 
 
-def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, instance=b""):
+class SettlementModel:
+    """The tags that a channel's consumer holds, settled as the protocol requires (C2, C3)."""
+
+    def __init__(self, last=0):
+        self.open = set(range(1, last + 1))
+        self.outcomes = {}
+
+    def settle(self, request):
+        """Applies a settlement; returns the number of messages settled."""
+        tags = named(request, self.open)
+        assert tags, f"unknown delivery tag {request.delivery_tag}"
+        assert tags <= self.open, f"unknown delivery tags {tags - self.open}"
+        self.open -= tags
+        self.outcomes.update(dict.fromkeys(tags, FROM_WIRE[request.outcome]))
+        return len(tags)
+
+
+def named(request, opened):
+    """The tags that a settlement names."""
+    if request.first_tag:
+        assert not request.delivery_tag, "runs stand instead of a tag"
+        runs = zip(request.first_tag, request.rows, strict=True)
+        return {tag for first, rows in runs for tag in range(first, first + rows)}
+    if request.multiple:
+        return {tag for tag in opened if tag <= request.delivery_tag}
+    return {request.delivery_tag}
+
+
+def serve(*frames, resumed=False, settle_runs=False, asked=None, instance=b""):
     """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
 
     With an event `asked`, settlements are answered once the event is set.
@@ -54,7 +82,7 @@ def serve(*frames, settle=True, resumed=False, settle_runs=False, asked=None, in
                     model.open |= fake.tags_of(frame)
                     yield frame
                 waiting = []
-            elif kind == "settle" and settle:
+            elif kind == "settle":
                 assert asked is None or asked.wait(SOON_S)
                 yield fake.settled(request, model.settle(request.settle))
 
