@@ -11,22 +11,16 @@ from ackq.cli.failure import Failure
 
 # Exit statuses promised to scripts, by the base class of each part of the error tree.
 STATUSES = {
+    **dict.fromkeys((errors.ClosedError, errors.DamagedError, errors.InternalError), 1),
     errors.InvalidArgumentError: 2,
     errors.NotFoundError: 3,
-    errors.PreconditionFailedError: 4,
-    errors.AlreadyHeldError: 4,
-    errors.FencedError: 4,
-    errors.UnsupportedError: 4,
-    errors.BrokerUnavailableError: 6,
-    errors.UnroutableError: 7,
-    errors.NackError: 7,
-    errors.OutcomeUnknownError: 8,
-    errors.ClosedError: 1,
-    errors.DamagedError: 1,
-    errors.InternalError: 1,
-    errors.UnauthenticatedError: 5,
-    errors.PermissionDeniedError: 5,
+    **dict.fromkeys((errors.PreconditionFailedError, errors.UnsupportedError), 4),
+    **dict.fromkeys((errors.AlreadyHeldError, errors.FencedError), 4),
+    **dict.fromkeys((errors.UnauthenticatedError, errors.PermissionDeniedError), 5),
     errors.TlsError: 5,
+    errors.BrokerUnavailableError: 6,
+    **dict.fromkeys((errors.UnroutableError, errors.NackError), 7),
+    errors.OutcomeUnknownError: 8,
 }
 
 

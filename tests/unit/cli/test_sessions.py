@@ -1,6 +1,7 @@
 """`ackq session release --finished`: the sessions that it does not release."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
@@ -16,15 +17,6 @@ class Admin:
     def __init__(self, **meanwhile):
         self.meanwhile = meanwhile
         self.released = []
-
-    def __call__(self, *_, **__):
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
 
     def sessions(self, *, finished=False):
         names = ("a", "b", "z") if finished else ("z",)
@@ -46,7 +38,7 @@ class Admin:
 @pytest.fixture
 def run(monkeypatch):
     def invoke(admin, *arguments):
-        monkeypatch.setattr(client, "Admin", admin)
+        monkeypatch.setattr(client, "Admin", lambda *_, **__: nullcontext(admin))
         return CliRunner().invoke(session, ["release", *arguments])
 
     return invoke

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from concurrent import futures as standard
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -67,27 +68,15 @@ def test_result_waits_for_another_thread(kind):
     assert [each.result() for each in waiting] == [7] * 3
 
 
-class Interrupted:
-    """A lock that nobody releases: Python notices Ctrl-C when the third wait for it ends."""
-
-    def __init__(self):
-        self.waits_s = []
-
-    def acquire(self, timeout=-1):
-        self.waits_s.append(timeout)
-        if len(self.waits_s) > 3:
-            raise KeyboardInterrupt
-        return False
-
-
 def test_ctrl_c_ends_a_wait_that_had_just_begun(kind, monkeypatch):
     """A wait without an end is made of short ones, at whose ends Python looks for signals."""
-    lock = Interrupted()
+    lock = Mock()  # that nobody releases: Python notices Ctrl-C when the third wait for it ends
+    lock.acquire.side_effect = [False] * 3 + [KeyboardInterrupt]
     replace(monkeypatch, futures, threading, Lock=lambda: lock)
     with pytest.raises(KeyboardInterrupt):
         kind().result()
     # The first is that of the waiting thread itself.
-    assert lock.waits_s[1:] == [limits.SIGNAL_WAIT_S] * 3
+    assert lock.acquire.mock_calls[1:] == [call(timeout=limits.SIGNAL_WAIT_S)] * 3
     assert wait_s(0.25) == 0.25
     assert wait_s(3600.0) == limits.SIGNAL_WAIT_S
     assert wait_s(-1.0) == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -18,42 +19,26 @@ from tests.fakes.clock import run
 RUN = run
 
 
-class Source:
-    """A remote queue whose looks have prepared results: limits, or an error."""
-
-    identity, limits = "amqp://h:5672/%2F, queue q", Limits(10, 1 << 20)
-
-    def __init__(self, *looks):
-        self.looks = [*looks]
-
-    async def learn(self):
-        found = self.looks.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+def link_of(*looks, **rules):
+    """A link of a remote queue, of which each look has a result: limits, or an error."""
+    given = {"identity": "amqp://h:5672/%2F, queue q", "limits": Limits(10, 1 << 20)}
+    source = SimpleNamespace(**given, learn=AsyncMock(side_effect=looks))
+    return Inbound("link", source, None, InboundRules(**rules))
 
 
-class Learning:
-    """A running link's looks; `learnt` has the limits after each."""
-
-    def __init__(self, limits, *looks, **rules):
-        self.source = Source(*looks)
-        self.link = Inbound("link", self.source, None, InboundRules(**rules))
-        self.holding = HoldPolicy(HoldRules())
-        self.holding.limits = limits
-        self.learnt = []
-
-    async def run(self):
-        looks = len(self.source.looks)
-        task = asyncio.create_task(self.link._keep_learning(self.holding))
-        await asyncio.sleep(_LEARN_S / 2)
-        for _ in range(looks):
-            await asyncio.sleep(_LEARN_S)
-            assert not task.done(), task.exception()
-            self.learnt.append(self.holding.limits)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return self.learnt
+async def after_each(limits, *looks, **rules):
+    """What a running link that knew these limits knows after each look."""
+    holding, found = HoldPolicy(HoldRules()), []
+    holding.limits = limits
+    task = asyncio.create_task(link_of(*looks, **rules)._keep_learning(holding))
+    await asyncio.sleep(_LEARN_S / 2)
+    for _ in looks:
+        await asyncio.sleep(_LEARN_S)
+        assert not task.done(), task.exception()
+        found.append(holding.limits)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return found
 
 
 KEPT, LOST, UNKNOWN = (QueueLimits(dead_letters=each) for each in (True, False, None))
@@ -82,7 +67,7 @@ MORE = QueueLimits("quorum", consumer_timeout_s=60, dead_letters=False, partial=
 )
 async def test_what_looks_tell(looks, learnt):
     """L14, L28: of looks that fail, or tell only a part, beside what is known."""
-    assert await Learning(*looks).run() == learnt
+    assert await after_each(*looks) == learnt
 
 
 async def test_a_look_that_fails_is_logged_once(caplog):
@@ -90,7 +75,7 @@ async def test_a_look_that_fails_is_logged_once(caplog):
     limits = QueueLimits()
     away, auto_delete = CutError("API away"), CutError("is an auto-delete queue", REFUSAL)
     looks = [away, away, auto_delete, auto_delete, limits, auto_delete]
-    await Learning(limits, *looks).run()
+    await after_each(limits, *looks)
     told = [each.getMessage().rpartition(": ")[2] for each in caplog.records]
     assert told == [each.reason for each in (away, auto_delete, auto_delete)]
 
@@ -100,7 +85,7 @@ async def test_a_queue_that_comes_to_drop_held_messages(caplog, ack):
     """L14: a link that would refuse it at its start warns, once."""
     kept = QueueLimits(delivery_limit=5, dead_letters=True, remedy="set_policy")
     lost = replace(kept, dead_letters=False)
-    await Learning(kept, lost, lost, ack=ack).run()
+    await after_each(kept, lost, lost, ack=ack)
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == (ack == "settled")
     for each in warnings:
@@ -139,10 +124,6 @@ class Served:
         assert not requeue
 
 
-class ReadyEdge:
-    paused, connected = False, True
-
-
 @pytest.mark.parametrize(
     ("ends", "waits"),
     [
@@ -162,9 +143,9 @@ async def test_a_refusal_ends_the_link_before_it_has_worked(monkeypatch, ends, w
     """
     served = Served(*ends)
     monkeypatch.setattr(inbound, "Transfer", served.transfer)
-    link = Inbound("link", served, None)
+    link, ready = Inbound("link", served, None), SimpleNamespace(paused=False, connected=True)
     with pytest.raises(StoppedError if waits else NotFoundError):
-        await link._run(ReadyEdge(), HoldPolicy(HoldRules()), served.stop)
+        await link._run(ready, HoldPolicy(HoldRules()), served.stop)
     assert not served.ends
 
 
@@ -175,8 +156,6 @@ async def test_a_give_back_before_the_subscription_began(monkeypatch):
         raise GivenBackError(None, 0)
 
     monkeypatch.setattr(Transfer, "run", gone)
-    link = Inbound("link", Source(), None, InboundRules())
-    subscription = AsyncMock()
-    holding = HoldPolicy(HoldRules())
+    link, subscription, holding = link_of(), AsyncMock(), HoldPolicy(HoldRules())
     assert await link._transfer(Mock(), holding, subscription, 5, asyncio.Event()) == 5
     subscription.close.assert_awaited_once_with(requeue=True)

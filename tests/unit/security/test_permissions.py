@@ -1,5 +1,7 @@
 """Permission needs that depend on more than the request's names; tests/wire has the whole table."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ackq.v1 import links_pb2, publishing_pb2, sessions_pb2
@@ -13,36 +15,23 @@ TOKEN = b"t" * 16
 SESSION = SessionAccess("s", "i", 2, TOKEN, ("a", "b"))
 
 
-class Known:
-    """The views of a broker with one session and one writer."""
-
-    @staticmethod
-    def session_access(_state, name, incarnation, *, retained=False):
-        there = name == "s" or incarnation == "i"
-        queues = (*SESSION.queues, *(("before",) if retained else ()))
-        return [SESSION._replace(queues=queues)] if there else []
-
-    @staticmethod
-    def sessions_of_run(_state, run_id, user):
-        return ["s"] if (run_id, user) == ("run", "user") else []
-
-    @staticmethod
-    def queues_like(_state, pattern):
-        return ["a", "c"] if pattern == "*" else []
-
-    @staticmethod
-    def committed_target(_state, writer):
-        return "exchange/a%2Fb/key/more" if writer == "w" else ""
-
-    @staticmethod
-    def link_queue(_state, name):
-        return "a" if name == "l" else ""
+def session_access(_state, name, incarnation, *, retained=False):
+    there = name == "s" or incarnation == "i"
+    queues = (*SESSION.queues, *(("before",) if retained else ()))
+    return [SESSION._replace(queues=queues)] if there else []
 
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
-    """Replaces the views of the core with those of `Known`."""
-    monkeypatch.setattr(permissions, "views", Known)
+    """Replaces the views of the core with those of a broker with one session and one writer."""
+    views = SimpleNamespace(
+        session_access=session_access,
+        sessions_of_run=lambda _, *run: ["s"] if run == ("run", "user") else [],
+        queues_like=lambda _, pattern: ["a", "c"] if pattern == "*" else [],
+        committed_target=lambda _, writer: "exchange/a%2Fb/key/more" if writer == "w" else "",
+        link_queue=lambda _, name: "a" if name == "l" else "",
+    )
+    monkeypatch.setattr(permissions, "views", views)
 
 
 def found(method, request):

@@ -1,5 +1,7 @@
 """Limits of a user on queues, exchanges, bindings and staged bytes."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from ackq import limits
@@ -16,33 +18,14 @@ BIND = "ackq.v1.AdminService.Bind"
 STAGE = "ackq.v1.PublishingService.Stage"
 
 
-class Broker:
-    """A broker's queues, exchanges and stages, as the views would show them."""
-
-    def __init__(self):
-        self.queues = {}  # the number of bindings of each
-        self.exchanges = {}
-        self.stages = {}
-
-    def queue_names(self, _state):
-        return self.queues
-
-    def exchange_names(self, _state):
-        return self.exchanges
-
-    def binding_count(self, _state):
-        return sum(self.queues.values())
-
-    def bindings_of_queues(self, _state):
-        return self.queues
-
-    def staged_bytes(self, _state, stage_ids):
-        return {each: self.stages[each] for each in stage_ids if each in self.stages}
-
-
 @pytest.fixture
 def broker(monkeypatch):
-    found = Broker()
+    """A broker's queues, with their bindings, exchanges and stages, as the views show them."""
+    found = SimpleNamespace(queues={}, exchanges={}, stages={})
+    found.queue_names = found.bindings_of_queues = lambda _: found.queues
+    found.exchange_names = lambda _: found.exchanges
+    found.binding_count = lambda _: sum(found.queues.values())
+    found.staged_bytes = lambda _, ids: {at: found.stages[at] for at in ids if at in found.stages}
     monkeypatch.setattr("ackq_broker.security.usage.views", found)
     return found
 

@@ -7,19 +7,7 @@ from hypothesis import strategies as st
 
 from ackq.errors import MalformedBlockError
 from ackq.wire import block, columns
-
-
-def batch(bodies, headers=None, keys=None):
-    """A small batch of messages."""
-    data = {"body": pa.array(bodies, pa.binary())}
-    if keys is not None:
-        data["routing_key"] = pa.array(keys, pa.string())
-    if headers is not None:
-        data["headers"] = pa.array(headers, columns.HEADERS)
-    return pa.record_batch(
-        list(data.values()), schema=columns.stored_schema(columns.bits(list(data)))
-    )
-
+from tests.fakes.blocks import batch
 
 bodies = st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=30)
 maps = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3)
@@ -28,7 +16,7 @@ maps = st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=3)
 @given(bodies, st.data())
 def test_row_bytes_add_up_on_any_slice(values, data):
     """Row sizes add up to the total size, on slices too."""
-    rows = batch(values, [data.draw(maps) for _ in values])
+    rows = batch(body=values, headers=[data.draw(maps) for _ in values])
     first = data.draw(st.integers(0, len(values) - 1))
     part = rows.slice(first, data.draw(st.integers(1, len(values) - first)))
     assert sum(block.row_bytes(part).to_pylist()) == block.payload_bytes(part)
@@ -37,7 +25,7 @@ def test_row_bytes_add_up_on_any_slice(values, data):
 
 def test_a_lie_about_rows_of_several_blocks_is_found():
     """The row counts of blocks that are read together are checked together."""
-    one, other = (block.split(block.encode(batch([body]))) for body in (b"a", b"b"))
+    one, other = (block.split(block.encode(batch(body=[body]))) for body in (b"a", b"b"))
     assert block.read_all([one, other]).column("body").to_pylist() == [b"a", b"b"]
     one[0].rows = 2
     with pytest.raises(MalformedBlockError, match="announce 3 rows and hold 2"):
@@ -57,7 +45,7 @@ def test_a_lie_about_rows_of_several_blocks_is_found():
 )
 def test_a_lie_is_found(lie, said):
     """I6: a header that understates its block is refused; the rows are counted in each case."""
-    header, arrow = block.split(block.encode(batch([b"abc"])))
+    header, arrow = block.split(block.encode(batch(body=[b"abc"])))
     for name, value in lie.items():
         setattr(header, name, value)
     with pytest.raises(MalformedBlockError, match=said):

@@ -3,12 +3,12 @@
 import random
 from itertools import combinations
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackq.wire import block, columns, one_row, record_batch
+from tests.fakes.blocks import batch
 
 FIXED = ("published_at", "expires_at", "ttl_ms", "persistent")
 TEXT = st.text(max_size=20)
@@ -23,11 +23,7 @@ ROWS = st.fixed_dictionaries({}, optional={name: VALUES.get(name, TEXT) for name
 
 def written(values):
     """The batch of a row, and its message as Arrow writes it."""
-    schema = columns.stored_schema(columns.bits(tuple(values)))
-    arrays = [
-        pa.array([value], field.type) for field, value in zip(schema, values.values(), strict=True)
-    ]
-    made = pa.record_batch(arrays, schema=schema)
+    made = batch(**{name: [value] for name, value in values.items()})
     return made, bytes(made.serialize())
 
 

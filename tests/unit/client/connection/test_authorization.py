@@ -1,12 +1,11 @@
 """The client's token on each of its calls."""
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 
-from ackq.client import Broker, Security, close_channels, grpc_channel
+from ackq.client import Broker, Security, grpc_channel
 from ackq.client.connection.authorization import TokenFile
 from ackq.client.connection.grpc_channels import replace_channel
 from ackq.errors import InvalidArgumentError
@@ -28,15 +27,10 @@ class Told(grpc.GenericRpcHandler):
 
 
 @pytest.fixture
-def told():
-    """A server that answers each kind of call; yields endpoint and `authorization` values."""
-    server, handler = grpc.server(ThreadPoolExecutor(4)), Told()
-    server.add_generic_rpc_handlers([handler])
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}", handler.sent
-    close_channels()
-    server.stop(0).wait()
+def told(serve):
+    """A server that answers each kind of call: its endpoint and the `authorization` values."""
+    handler = Told()
+    return f"127.0.0.1:{serve(handler)}", handler.sent
 
 
 def call(channel, kind):

@@ -1,6 +1,7 @@
 """gRPC channels: shared by the process, with checked endpoints and certificates."""
 
 import shutil
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -52,19 +53,6 @@ def test_endpoint_may_have_another_form(endpoint):
     close_channels()
 
 
-class _Unconnected(grpc.RpcError):
-    """The failure of a call that reached no broker."""
-
-    def trailing_metadata(self):
-        return ()
-
-    def code(self):
-        return grpc.StatusCode.UNAVAILABLE
-
-    def details(self):
-        return "failed to connect to all addresses"
-
-
 def test_a_certificate_that_is_renewed(tmp_path, caplog):
     """A9: files that do not fit, as between two renames, change nothing and are logged once.
 
@@ -89,7 +77,11 @@ def test_a_certificate_that_is_renewed(tmp_path, caplog):
     assert "is not the key of the certificate" in record.getMessage()
     replace_channel(broker, channel)
     assert grpc_channel(broker) is channel
-    assert isinstance(from_rpc(_Unconnected(), broker), errors.BrokerUnavailableError)
+    unconnected = Mock(spec=["trailing_metadata", "code", "details"])
+    unconnected.trailing_metadata.return_value = ()
+    unconnected.code.return_value = grpc.StatusCode.UNAVAILABLE
+    unconnected.details.return_value = "failed to connect to all addresses"
+    assert isinstance(from_rpc(unconnected, broker), errors.BrokerUnavailableError)
     rename(second.key, key)
     renewed = grpc_channel(broker)
     assert renewed is not channel

@@ -3,7 +3,6 @@
 import re
 import socketserver
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -27,29 +26,6 @@ def others(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("others"))
 
 
-@pytest.fixture
-def serve():
-    """Starts gRPC servers with a certificate or without; returns each port."""
-    servers = []
-
-    def start(identity=None, client_ca=None):
-        server = grpc.server(ThreadPoolExecutor(1))
-        servers.append(server)
-        if identity is None:
-            port = server.add_insecure_port("127.0.0.1:0")
-        else:
-            pair = (Path(identity.key).read_bytes(), Path(identity.cert).read_bytes())
-            trusted = Path(client_ca).read_bytes() if client_ca else None
-            credentials = grpc.ssl_server_credentials([pair], trusted, bool(client_ca))
-            port = server.add_secure_port("127.0.0.1:0", credentials)
-        server.start()
-        return port
-
-    yield start
-    for each in servers:
-        each.stop(0).wait()
-
-
 def why(port, security=None, host="localhost"):
     found = handshake.refusal(f"{host}:{port}", security or Security())
     assert isinstance(found, TlsError)
@@ -60,19 +36,19 @@ def why(port, security=None, host="localhost"):
 def test_who_fits_is_not_refused(serve, ours):
     """Plain text, TLS, another server name, and mutual TLS give no refusal."""
     me = ours.issue("me")
-    port = serve(ours.issue("localhost"))
+    port = serve(identity=ours.issue("localhost"))
     assert handshake.refusal(f"127.0.0.1:{serve()}", Security()) is None
     assert handshake.refusal(f"localhost:{port}", Security(tls=True, ca=ours.ca)) is None
     named = Security(tls=True, ca=ours.ca, server_name="localhost")
     assert handshake.refusal(f"127.0.0.1:{port}", named) is None
-    mutual = serve(ours.issue("localhost"), ours.ca)
+    mutual = serve(identity=ours.issue("localhost"), client_ca=ours.ca)
     both = Security(tls=True, ca=ours.ca, cert=me.cert, key=me.key)
     assert handshake.refusal(f"localhost:{mutual}", both) is None
 
 
 def test_a_time_that_is_not_now(serve, ours):
-    past = serve(ours.issue("localhost", from_day=-2, to_day=-1))
-    future = serve(ours.issue("localhost", from_day=1, to_day=2))
+    past = serve(identity=ours.issue("localhost", from_day=-2, to_day=-1))
+    future = serve(identity=ours.issue("localhost", from_day=1, to_day=2))
     trusting = Security(tls=True, ca=ours.ca)
     assert "has expired. Renew it: the broker reads the files of --tls-cert" in why(past, trusting)
     assert "is not valid yet. Check the clocks" in why(future, trusting)
@@ -80,7 +56,7 @@ def test_a_time_that_is_not_now(serve, ours):
 
 def test_another_name(serve, ours):
     """The message lists the names in the broker's certificate."""
-    port = serve(ours.issue("broker.example", "b.example"))
+    port = serve(identity=ours.issue("broker.example", "b.example"))
     trusting = Security(tls=True, ca=ours.ca)
     names = "is for 'broker.example', 'b.example', not for"
     assert f"{names} 'localhost'" in why(port, trusting)
@@ -89,16 +65,16 @@ def test_another_name(serve, ours):
 
 
 def test_tls_on_one_side(serve, ours):
-    assert "wants TLS, and this client speaks plain text" in why(serve(ours.issue("localhost")))
-    mutual = serve(ours.issue("localhost"), ours.ca)
-    assert "wants TLS, and this client speaks plain text" in why(mutual)
+    for client_ca in (None, ours.ca):
+        port = serve(identity=ours.issue("localhost"), client_ca=client_ca)
+        assert "wants TLS, and this client speaks plain text" in why(port)
     plain = why(serve(), Security(tls=True, ca=ours.ca))
     assert "speaks plain text, and this client wants TLS. Start the broker with --tls-cert" in plain
 
 
 def test_a_client_without_its_certificate(serve, ours, others):
     """Mutual TLS refuses no certificate, one of another authority, and an expired one."""
-    port = serve(ours.issue("localhost"), ours.ca)
+    port = serve(identity=ours.issue("localhost"), client_ca=ours.ca)
     none = why(port, Security(tls=True, ca=ours.ca))
     assert "and this client has none. Name its files: tlsCert and tlsKey in Spark" in none
     for cert, key in (others.issue("me"), ours.issue("me", from_day=-2, to_day=-1)):
@@ -112,7 +88,7 @@ def test_texts_in_place_of_files(serve, ours, others):
     me = ours.issue("me")
     texts = {"ca_pem": ours.ca, "cert_pem": me.cert, "key_pem": me.key}
     texts = {name: Path(path).read_text() for name, path in texts.items()}
-    port = serve(ours.issue("localhost"), ours.ca)
+    port = serve(identity=ours.issue("localhost"), client_ca=ours.ca)
     both = Security(tls=True, **texts)
     assert handshake.refusal(f"localhost:{port}", both) is None
     grpc.channel_ready_future(grpc_channel(f"localhost:{port}", both)).result(30)

@@ -1,7 +1,6 @@
 """Waiting until a broker is ready."""
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -13,19 +12,12 @@ from ackq.client.connection.health import serving
 
 
 @pytest.fixture
-def checked():
-    """A server with a health check; yields its endpoint and its next answers."""
+def checked(serve):
+    """A server with a health check: its endpoint and its next answers."""
     answers = []
-    server = grpc.server(ThreadPoolExecutor(1))
     check = grpc.unary_unary_rpc_method_handler(lambda _request, _context: answers.pop(0))
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})]
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}", answers
-    close_channels()
-    server.stop(0).wait()
+    handler = grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
+    return f"127.0.0.1:{serve(handler)}", answers
 
 
 def test_wait_ready_returns_when_the_broker_serves(checked):

@@ -21,14 +21,9 @@ GATHER_S = limits.PUBLISH_GATHER_MS / 1000
 
 
 def make_state(*, linger_s=0.0, ack_timeout_s=5.0):
-    settings = PublishSettings(
-        persistent=True,
-        window_messages=100_000,
-        window_bytes=1_000_000,
-        linger_s=linger_s,
-        ack_timeout_s=ack_timeout_s,
-    )
-    state = ConfirmState(settings)
+    window = {"persistent": True, "window_messages": 100_000, "window_bytes": 1_000_000}
+    times = {"linger_s": linger_s, "ack_timeout_s": ack_timeout_s}
+    state = ConfirmState(PublishSettings(**window, **times))
     state.on_opened()
     return state
 

@@ -1,5 +1,6 @@
 """A subscription by AMQP 1.0, whose deliveries have the state that the test says."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -19,17 +20,12 @@ def nothing(*_):
     pass
 
 
-class Brought(SimpleNamespace):
+def brought():
     """A delivery of a whole message."""
-
-    def __init__(self):
-        super().__init__(aborted=False, partial=False, pending=1, readable=True, settled=False)
-        self.local_state = self.remote_state = 0
-
-    def update(self, state):
-        self.local_state = state
-
-    settle = nothing
+    kind = {"aborted": False, "partial": False, "pending": 1, "readable": True, "settled": False}
+    made = SimpleNamespace(**kind, local_state=0, remote_state=0, settle=nothing)
+    made.update = partial(setattr, made, "local_state")
+    return made
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ async def test_what_the_broker_settles(said, answer, proven):
         remote_rcv_settle_mode=Link.RCV_SECOND,
     )
     subscription = Amqp1Subscription(connection, receiver, Limits(1, 1000))
-    delivery = Brought()
+    delivery = brought()
     subscription._on_deliveries([delivery])
     assert (await subscription.deliver()).rows.num_rows == 1
     if said:

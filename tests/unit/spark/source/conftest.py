@@ -27,20 +27,21 @@ class FakeSession:
         self.holds = []
         self.batches = []
         self.recorded = SessionInfo(incarnation="i1", queues=["q", "r"])
-        self.looked_up = []
 
     def horizon(self):
         self.asked.append("horizon")
         return 77
 
     def advance(self, request):
-        return self._answer(request)
+        self.asked.append(request)
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def attach(self, request):
-        return self._answer(request)
+    attach = advance
 
-    def find(self, _connection, name):
-        self.looked_up.append(name)
+    def find(self, _connection, _name):
         if self.recorded is None:
             raise SessionNotFoundError("gone")
         if isinstance(self.recorded, Exception):
@@ -56,13 +57,6 @@ class FakeSession:
         hold.close = lambda: setattr(hold, "closed", True)
         self.holds.append(hold)
         return hold
-
-    def _answer(self, request):
-        self.asked.append(request)
-        answer = self.answers.popleft()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
 
 @pytest.fixture
