@@ -9,7 +9,7 @@ import pytest
 from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness
+from tests.unit.core.harness import Harness, refused
 from tests.unit.core.link_process import LinkProcess
 
 MOST = 4
@@ -77,8 +77,7 @@ def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, 
     for number in range(half):
         opened(harness, kind, number, "mallory")
     for _ in range(2):
-        with pytest.raises(LimitError, match="share"):
-            opened(harness, kind, half, "mallory")
+        refused(LimitError, "share", opened, harness, kind, half, "mallory")
         harness.restart()
     opened(harness, kind, 0, "alice")
 

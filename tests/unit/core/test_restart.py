@@ -11,7 +11,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, fields, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, routes
+from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, refused, routes
 from tests.unit.core.link_process import LinkProcess, accept
 
 
@@ -211,8 +211,7 @@ def test_what_is_of_a_newer_version_is_refused(harness: Harness) -> None:
         (records.decode, b"", "version none"),
         (records.decode, unknown, "does not know"),
     ):
-        with pytest.raises(UnsupportedError, match=refusal):
-            read(data)
+        refused(UnsupportedError, refusal, read, data)
 
 
 HOLDER = [b"t", "h", 1, "a", 2]
@@ -313,8 +312,7 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
     assert (harness.info("q").ready, harness.info("q").staged) == (4, 0)
     harness.do(c.AcceptHistory())
     assert harness.rows(reader.pieces(0, 5)) == [(1, "m1", 1), (2, "m2", 1), (5, "m5", 1)]
-    with pytest.raises(StageMismatchError, match="does not exist"):
-        harness.commit("w", 1, stage)
+    refused(StageMismatchError, "does not exist", harness.commit, "w", 1, stage)
     assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
 
 

@@ -1,16 +1,13 @@
 """Deliveries are stored once, in one record (L4, L5, L9, L11); see `test_deliveries_model`."""
 
-import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from pyroaring import BitMap
 
 from ackq import limits
 from ackq.errors import ClosedError, InvalidArgumentError, LimitError, QueueFullError
-from ackq_broker.core import commands as c
-from tests.unit.core.harness import SECOND_US, Harness, Unchecked
+from tests.unit.core.harness import SECOND_US, Harness, refused
 from tests.unit.core.link_process import LinkProcess, accept
 
 
@@ -23,14 +20,12 @@ def test_frames_out_of_turn_are_refused(process: LinkProcess) -> None:
     later = replace(frame, first_number=3, lowest_unanswered=4)
     for wrong, lowest in ((frame, 3), (later, 4)):
         refusal = f"the deliveries below {lowest} were answered"
-        with pytest.raises(InvalidArgumentError, match=refusal):
-            process.harness.do(wrong)
-    with pytest.raises(InvalidArgumentError, match="the next number is 4") as caught:
-        process.store(["b"], first=5)
-    assert caught.value.fields["next_number"] == "4"
+        refused(InvalidArgumentError, refusal, process.harness.do, wrong)
+    gap = refused(InvalidArgumentError, "the next number is 4", process.store, ["b"], first=5)
+    assert gap.fields["next_number"] == "4"
     process.subscribe()
-    with pytest.raises(InvalidArgumentError, match="subscription 1, but 2 is the current one"):
-        process.harness.do(frame)
+    told = "subscription 1, but 2 is the current one"
+    refused(InvalidArgumentError, told, process.harness.do, frame)
 
 
 def test_another_link_has_its_own_entries(process: LinkProcess) -> None:
@@ -48,15 +43,13 @@ def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
     process.subscribe()
     process.store(["a", "b"])
     process.subscribe()
-    with pytest.raises(QueueFullError, match="has room for 1 only") as refusal:
-        process.store(["a", "x", "y"])
-    assert refusal.value.fields["fitting"] == "2"
+    full = refused(QueueFullError, "has room for 1 only", process.store, ["a", "x", "y"])
+    assert full.fields["fitting"] == "2"
     process.store(["z"])
     process.subscribe()
     before = harness.core.snapshot()
-    with pytest.raises(QueueFullError, match="is full") as refusal:
-        process.store(["a", "b", "x", "z"])
-    assert refusal.value.fields["fitting"] == "2"
+    full = refused(QueueFullError, "is full", process.store, ["a", "b", "x", "z"])
+    assert full.fields["fitting"] == "2"
     assert harness.core.snapshot() == before
     assert process.matched(["a", "b"]) == [True, True]
     accept(harness, 1)
@@ -67,8 +60,7 @@ def test_entries_have_a_bound(process: LinkProcess, monkeypatch) -> None:
     """I6: over the bound a frame is refused, with the remedy; matched rows need no room."""
     monkeypatch.setattr(limits, "MAX_LINK_ENTRIES", 3)
     process.store(["a", "b"])
-    with pytest.raises(LimitError, match="ackq link remove l --forget"):
-        process.store(["c", "d"])
+    refused(LimitError, "ackq link remove l --forget", process.store, ["c", "d"])
     process.subscribe()
     assert process.matched(["b", "a", "c"]) == [True, True, False]
 
@@ -123,25 +115,3 @@ def test_deliveries_that_need_nothing_more_are_forgotten(process: LinkProcess) -
         process.proven += 999
     assert process.state().deliveries[1].sum() < 8_000
     assert [run.first_position for run in process.open().runs][:3] == [1, 1001, 2001]
-
-
-def calls(rows: int) -> int:
-    """Counts the function calls for a frame of `rows` rows, half of them matched, in order."""
-    harness = Unchecked()
-    harness.declare("q")
-    process = LinkProcess(harness)
-    keys = np.random.default_rng(rows).integers(1, 1 << 62, (rows, 2), dtype=np.uint64)
-
-    def frame(count: int) -> c.StoreLinked:
-        process.subscribe()
-        return process.command("a" * count, keys=keys[:count], checks=keys[:count, 0])
-
-    harness.do(frame(rows // 2))
-    half_matched, events = frame(rows), []
-    sys.setprofile(lambda _frame, event, _argument: events.append(event))
-    try:
-        harness.do(half_matched)
-    finally:
-        sys.setprofile(None)
-    assert process.info().matched_held == rows // 2
-    return events.count("call") + events.count("c_call")

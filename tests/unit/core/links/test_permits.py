@@ -1,7 +1,5 @@
 """Permits and their proofs (L9, L10); when entries are forgotten: `test_deliveries_model`."""
 
-import pytest
-
 from ackq.errors import InvalidArgumentError
 from ackq_broker.core.state import link as link_state
 from tests.unit.core.harness import SECOND_US, refused
@@ -31,10 +29,8 @@ def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
     for number in (3, 4, 5, 0):
         wrong = {"proven": 2, "proven_number": number}
         refusal = f"for delivery {number}, .* a permit did not reach"
-        with pytest.raises(InvalidArgumentError, match=refusal):
-            process.permit(**wrong)
-        with pytest.raises(InvalidArgumentError, match=refusal):
-            process.store(["e"], **wrong)
+        refused(InvalidArgumentError, refusal, process.permit, **wrong)
+        refused(InvalidArgumentError, refusal, process.store, ["e"], **wrong)
     told = r"5 acknowledgements .* 4 were permitted"
     refused(InvalidArgumentError, told, process.permit, proven=5, proven_number=4)
     assert process.info().proven == 0

@@ -1,6 +1,4 @@
-"""Writers: their number, retention and forgetting (K3), and their owners (A10)."""
-
-import pytest
+"""Writers: their number, retention and forgetting (K3)."""
 
 from ackq import errors
 from ackq_broker.core import commands as c
@@ -125,38 +123,3 @@ def test_forgotten_names_are_bounded(harness, monkeypatch):
     told = "the names of 1 forgotten writers, its limit"
     refused(errors.LimitError, told, harness.do, c.ForgetWriter("b", force=True))
     assert remembered(harness) == ["b"]
-
-
-# --- owners ---
-
-
-def opened(user, name=ID):
-    """A stage that a user opens."""
-    return c.OpenStage(name, "query", 1, "run", user=user)
-
-
-def owner(harness):
-    """The owner of the writer."""
-    return views.writer_info(harness.core.state, "query").user
-
-
-@pytest.mark.parametrize("first", ["stage", "commit"])
-def test_a_writer_belongs_to_who_writes_first(harness, first):
-    """A10: other users cannot stage, commit or abort, and leave no trace; also after a restart."""
-    if first == "stage":
-        harness.do(opened("alice"))
-    else:
-        harness.commit("query", 0, user="alice")
-    for _ in range(2):
-        for command in (
-            opened("eve", b"eve".ljust(16)),
-            c.CommitBatch("query", 1 << 60, "eve", "", (), user="eve"),
-            c.AbortBatch("query", 1, (ID,), "eve"),
-        ):
-            error = refused(errors.PermissionDeniedError, "another user's", harness.do, command)
-            assert error.fields == {"permission": "the writer 'query', which is another user's"}
-            assert "alice" not in str(error)
-        assert owner(harness) == "alice"
-        harness.restart()
-    harness.do(opened("alice", b"again".ljust(16)))
-    assert harness.commit("query", 1, user="alice") == c.CommittedBatch(0, False)

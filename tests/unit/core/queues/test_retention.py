@@ -5,7 +5,7 @@ import pytest
 from ackq.errors import PreconditionFailedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness
+from tests.unit.core.harness import Harness, refused
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -63,8 +63,7 @@ def test_a_time_to_go_back_to(harness: Harness) -> None:
     pass_hours(harness, 10)
     harness.restart()
     refusal = r"accepted before 2.*Z is no longer retained"
-    with pytest.raises(PreconditionFailedError, match=refusal):
-        rewind(harness, since - 20 * HOUR_MS * 1000)
+    refused(PreconditionFailedError, refusal, rewind, harness, since - 20 * HOUR_MS * 1000)
     assert rewind(harness, since) == 3
     pieces = harness.do(c.Deliver(b"d", "q", 1)).pieces
     assert [piece.rewound for piece in pieces] == [1]  # in no batch
@@ -79,8 +78,7 @@ def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None
     since = harness.now_us
     accept(harness, 3)
     harness.restart()
-    with pytest.raises(PreconditionFailedError, match="is no longer retained"):
-        rewind(harness, before)
+    refused(PreconditionFailedError, "is no longer retained", rewind, harness, before)
     assert rewind(harness, since) == 3
 
 

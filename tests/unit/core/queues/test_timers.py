@@ -9,7 +9,7 @@ from ackq.errors import InUseError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, SECOND_US, Harness
+from tests.unit.core.harness import BOB, SECOND_US, Harness, refused
 from tests.unit.core.link_process import LinkProcess
 
 
@@ -77,8 +77,7 @@ def test_a_queue_in_use_stays(harness: Harness) -> None:
     harness.declare("q", expires_ms=10_000)
     harness.core.note_consumers("q", 2)
     assert harness.info("q").consumers == 2
-    with pytest.raises(InUseError, match="2 consumers"):
-        harness.do(c.DeleteQueue("q"))
+    refused(InUseError, "2 consumers", harness.do, c.DeleteQueue("q"))
     assert harness.wait(25).deleted == ()
     harness.publish_to("q", 1)
     harness.deliver("x", "q")
@@ -144,12 +143,3 @@ def test_a_deleted_queue_stops_no_timer(harness: Harness, outcome: Outcome | Non
     else:
         harness.settle("x", outcome, 1)
     assert harness.wait(1.1) == c.Ticked(1, 0, 0)
-
-
-def test_a_dead_letter_queue_does_not_expire(harness: Harness) -> None:
-    """Q3, Q4: a dead-letter queue stays as long as a queue names it."""
-    harness.declare("d", expires_ms=10_000)
-    harness.declare("q", dead_letter_queue="d")
-    assert harness.wait(60).deleted == ()
-    harness.do(c.DeleteQueue("q"))
-    assert harness.wait(20).deleted == ("d",)

@@ -5,7 +5,7 @@ import pytest
 from ackq.errors import InUseError, InvalidArgumentError, LimitError
 from ackq_broker.core import commands as c
 from ackq_broker.core import records
-from tests.unit.core.harness import Harness
+from tests.unit.core.harness import Harness, refused
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,7 @@ NO_NAMES = ["a,b", "a*", "a?", "a\nb", "a\x1b[0m", "a\u2028b", "a\u202eb"]
 def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
     """I6, A7: a name has a bound, is of one line and no pattern; a built-in prefix is reserved."""
     for command in (c.DeclareQueue(name), c.DeclareExchange(name, "direct", durable=True)):
-        with pytest.raises(InvalidArgumentError, match=message):
-            harness.do(command)
+        refused(InvalidArgumentError, message, harness.do, command)
     assert harness.do(c.DeclareQueue("ä" * 127)).created is True
 
 
@@ -55,8 +54,7 @@ def test_the_built_in_queue_is_declared_as_it_is(harness: Harness) -> None:
     """O7, C13: definitions that have it can be imported, there and elsewhere."""
     for created in (True, False):
         assert harness.do(c.DeclareQueue("ackq.dead")).created is created
-    with pytest.raises(InvalidArgumentError, match="reserved"):
-        harness.declare("ackq.dead", max_length=5)
+    refused(InvalidArgumentError, "reserved", harness.declare, "ackq.dead", max_length=5)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +69,7 @@ def test_the_built_in_queue_is_declared_as_it_is(harness: Harness) -> None:
 )
 def test_impossible_properties_are_refused(harness: Harness, properties, message) -> None:
     """Q3: the refusal names the property and its allowed values."""
-    with pytest.raises(InvalidArgumentError, match=message):
-        harness.declare("q", **properties)
+    refused(InvalidArgumentError, message, harness.declare, "q", **properties)
 
 
 def test_the_number_of_objects_is_bounded(harness: Harness, monkeypatch) -> None:
@@ -87,12 +84,10 @@ def test_the_number_of_objects_is_bounded(harness: Harness, monkeypatch) -> None
         (c.DeclareExchange("y", "direct"), "exchanges"),
         (c.Bind("x", "q", "other"), "bindings"),
     ):
-        with pytest.raises(LimitError, match=f"1 {kind}"):
-            harness.do(command)
+        refused(LimitError, f"1 {kind}", harness.do, command)
     harness.do(c.Unbind("x", "q", "k"))
     # A binding key has the same bound as a routing key.
-    with pytest.raises(InvalidArgumentError, match="has 256 bytes"):
-        harness.do(c.Bind("x", "q", "k" * 256))
+    refused(InvalidArgumentError, "has 256 bytes", harness.do, c.Bind("x", "q", "k" * 256))
     assert harness.do(c.Bind("x", "q", "k" * 255)) is True
 
 
@@ -100,15 +95,12 @@ def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
     """Q4: sessions, leases of absent owners and stages are uses; each is named."""
     harness.declare_filled("q", 2)
     harness.stage("w", 1, ["q"], name="stage-")
-    with pytest.raises(InUseError, match="1 staged message"):
-        harness.do(c.DeleteQueue("q"))
+    refused(InUseError, "1 staged message", harness.do, c.DeleteQueue("q"))
     harness.do(c.AbortBatch("w", 1, (b"stage-".ljust(16),)))
     harness.open("q").advance(0, max_messages=1)
-    with pytest.raises(InUseError, match=r"1 session \(s\) and 1 unacked message"):
-        harness.do(c.DeleteQueue("q"))
+    refused(InUseError, r"1 session \(s\) and 1 unacked message", harness.do, c.DeleteQueue("q"))
     harness.do(c.ReleaseSession("s"))
-    with pytest.raises(InUseError, match="holds 2 messages"):
-        harness.do(c.DeleteQueue("q", if_empty=True))
+    refused(InUseError, "holds 2 messages", harness.do, c.DeleteQueue("q", if_empty=True))
     assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
 
 

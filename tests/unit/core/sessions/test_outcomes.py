@@ -150,17 +150,6 @@ def test_a_fetch_without_a_query_proves_the_incarnation(harness):
     refused(errors.LeaseHeldError, "2 messages", harness.open, "q", holder=BOB)
 
 
-def test_a_run_of_a_session_that_was_opened_anew_is_fenced(harness, reader):
-    """S6, S9: the tags are of other messages now; a query that never read is not fenced."""
-    owner = c.LeaseOwner("s", "query", "run", 7)
-    assert reader.stage("a", SECOND, owner=owner)[1] == 1
-    harness.do(c.ReleaseSession("s"))
-    anew = harness.open("q", holder=BOB, open_and_lease=True)
-    told = "though it read that session before: the session was"
-    refused(errors.FencedError, told, anew.stage, "b", SECOND, owner=owner)
-    assert anew.stage("c", SECOND, owner=owner._replace(query_id="other"))[1] == 1
-
-
 def test_what_a_lease_can_have_said_of_it_is_bounded(reader, monkeypatch):
     """I6: the stages of a lease are bounded, and so are its different outcomes."""
     monkeypatch.setattr(outcomes, "MAX_STAGES", 2)
