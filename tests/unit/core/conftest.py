@@ -6,6 +6,6 @@ from tests.unit.core.harness import Harness
 
 
 @pytest.fixture
-def harness() -> Harness:
+def harness():
     """A core that has started, with an open publisher."""
     return Harness()

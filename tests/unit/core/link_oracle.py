@@ -1,7 +1,5 @@
 """Models a link message by message: the rules as they read, without columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from ackq import limits
@@ -45,7 +43,7 @@ class Oracle:
     fresh_proven: bool = False
     subscribed_us: int = 0
 
-    def subscribe(self, now_us: int, next_position: int) -> None:
+    def subscribe(self, now_us, next_position):
         """L17, L10: begins a subscription; permits that are not proven are in doubt."""
         for entry in list(self.entries.values()):
             if not entry.name:
@@ -59,9 +57,7 @@ class Oracle:
         self.subscribed_us = now_us
         self.fresh_from, self.fresh_proven = next_position, False
 
-    def deliver(
-        self, rows: list[Row], present: set[int], position: int, proven: int, now_us: int
-    ) -> list[Answer]:
+    def deliver(self, rows, present, position, proven, now_us):
         """L6, L7, L11: stores or matches rows; returns the answer of each."""
         before = list(self.entries.values())
         early = now_us < self.subscribed_us + limits.LINK_ACK_GRACE_S * SECOND_US
@@ -93,7 +89,7 @@ class Oracle:
         self._permit(sorted(at for at, _, permitted, _ in answers if permitted), now_us)
         return answers
 
-    def _find(self, before, name, body, content, redelivered, present):  # type: ignore[no-untyped-def]
+    def _find(self, before, name, body, content, redelivered, present):
         if not name:
             return None, None
         same = name, body, content
@@ -108,14 +104,14 @@ class Oracle:
         sure = not content or first.permit == "none" or (self.drop and first.permit == "doubt")
         return (first, None) if sure else (None, first)
 
-    def _reused(self, before, answers, rows, name, body):  # type: ignore[no-untyped-def]
+    def _reused(self, before, answers, rows, name, body):
         known = [e.body for e in before if e.name == name and not e.content]
         if not known:
             ids = (row[1] for row in rows[: len(answers)] if row[0] == name and not row[2])
             known = list(ids)[:1]
         return any(other != body for other in known)
 
-    def reject(self, positions: list[int]) -> int:
+    def reject(self, positions):
         """L28: rejects messages; returns how many are forwarded, so not dead letters locally."""
         found = [self.entries[each] for each in positions if each in self.entries]
         there = [entry for entry in found if self.there and entry.permit == "none"]
@@ -123,20 +119,20 @@ class Oracle:
             entry.rejected = True
         return len(there)
 
-    def settle(self, present: set[int], now_us: int) -> list[int]:
+    def settle(self, present, now_us):
         """L9, L10, L28: positions that may be acknowledged or rejected now, the latter first."""
         waiting = [e for e in self.entries.values() if e.bound and e.permit == "none"]
         found = [e.position for e in waiting if self.stored or e.position not in present]
         self._permit(sorted(found), now_us)
         return sorted(found, key=lambda each: (not self.entries[each].rejected, each))
 
-    def _permit(self, positions: list[int], now_us: int) -> None:
+    def _permit(self, positions, now_us):
         for position in positions:
             self.entries[position].permit = "sent"
         if positions:
             self.batches.append((now_us, positions))
 
-    def prove(self, proven: int, now_us: int) -> None:
+    def prove(self, proven, now_us):
         """L10: records proven acknowledgements, and forgets entries whose grace is over."""
         before = [entry for entry in self.entries.values() if entry.permit == "proven"]
         fresh_us = 0
@@ -154,7 +150,7 @@ class Oracle:
             if entry.until_us <= fresh_us:
                 del self.entries[entry.position]
 
-    def forget(self, now_us: int, present: set[int]) -> None:
+    def forget(self, now_us, present):
         """L10: forgets entries without a message, or in doubt, after LINK_DOUBT_S."""
         for entry in list(self.entries.values()):
             old = entry.loose_us and entry.loose_us + limits.LINK_DOUBT_S * SECOND_US <= now_us

@@ -1,17 +1,12 @@
 """The process of a link and the remote broker, as a caller of the core sees them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import ALICE, Harness, mixed
+from tests.unit.core.harness import ALICE, mixed
 
 SOURCE = "amqp://there/queue"
 
@@ -19,10 +14,10 @@ SOURCE = "amqp://there/queue"
 class LinkProcess:
     """Delivers messages that are named by their body, and remembers their positions."""
 
-    def __init__(self, harness: Harness, name: str = "l", **options: Any) -> None:
+    def __init__(self, harness, name="l", **options):
         self.harness = harness
         self.name = name
-        self.options: dict[str, Any] = {
+        self.options = {
             "holder": ALICE,
             "source": SOURCE,
             "queue": "q",
@@ -34,16 +29,16 @@ class LinkProcess:
         self.subscription = 0
         self.number = 1
         self.proven = 0
-        self._numbers: dict[int, int] = {}  # the number of the last delivery at each position
-        self._permitted: dict[int, None] = {}  # the numbers that have a permit, in their order
+        self._numbers = {}  # the number of the last delivery at each position
+        self._permitted = {}  # the numbers that have a permit, in their order
 
-    def open(self, **changes: Any) -> c.OpenedLink:
+    def open(self, **changes):
         """Opens the link's stream; changed options stay changed."""
         self.options.update(changes)
-        self.opened: c.OpenedLink = self.harness.do(c.OpenLink(self.name, **self.options))
+        self.opened = self.harness.do(c.OpenLink(self.name, **self.options))
         return self.opened
 
-    def subscribe(self) -> int:
+    def subscribe(self):
         """Begins a new subscription to the remote broker."""
         command = c.SubscribeLink(self.name, self.opened.epoch, self.opened.stream)
         self.subscription = self.harness.do(command)
@@ -52,16 +47,7 @@ class LinkProcess:
         self._permitted.clear()
         return self.subscription
 
-    def command(
-        self,
-        bodies: Iterable[str],
-        *,
-        ids: Iterable[str] | None = None,
-        content: bool | BitMap = False,
-        redelivered: bool | BitMap = False,
-        first: int | None = None,
-        **changes: Any,
-    ) -> c.StoreLinked:
+    def command(self, bodies, *, ids=None, content=False, redelivered=False, first=None, **changes):
         """A frame of deliveries; a body's id is the body unless given, an empty id is none.
 
         The flags `content` and `redelivered` are of all rows, or of some.
@@ -83,21 +69,21 @@ class LinkProcess:
         return c.StoreLinked(*self.names, number, len(bodies), **options)
 
     @property
-    def names(self) -> tuple[str, int, int]:
+    def names(self):
         """The link, its epoch and its subscription."""
         return self.name, self.opened.epoch, self.subscription
 
-    def proof(self) -> dict[str, int]:
+    def proof(self):
         """What each call tells of the acknowledgements, and the stream that it is of."""
         numbers = list(self._permitted)
         last = numbers[self.proven - 1] if 0 < self.proven <= len(numbers) else 0
         return {"proven": self.proven, "proven_number": last, "stream": self.opened.stream}
 
-    def store(self, bodies: Iterable[str], **options: Any) -> c.StoredLinked:
+    def store(self, bodies, **options):
         """Delivers; a stored message gets its body as its label."""
         bodies = list(bodies)
         command = self.command(bodies, **options)
-        reply: c.StoredLinked = self.harness.do(command)
+        reply = self.harness.do(command)
         self.number = max(self.number, command.first_number + len(bodies))
         rows = zip(expanded(reply), bodies, strict=True)
         for row, ((number, position, matched, permitted), body) in enumerate(rows):
@@ -108,47 +94,47 @@ class LinkProcess:
                 self._permitted[number] = None
         return reply
 
-    def positions(self, bodies: Iterable[str], **options: Any) -> list[int]:
+    def positions(self, bodies, **options):
         """Delivers; returns the positions of the messages."""
         return [position for _, position, *_ in expanded(self.store(bodies, **options))]
 
-    def matched(self, bodies: Iterable[str], **options: Any) -> list[bool]:
+    def matched(self, bodies, **options):
         """Delivers; returns which messages were matched."""
         return [matched for *_, matched, _ in expanded(self.store(bodies, **options))]
 
-    def permit(self, **options: Any) -> list[int]:
+    def permit(self, **options):
         """The positions that get a permit now."""
         return self.outcomes(**options)[0]
 
-    def outcomes(self, **options: Any) -> tuple[list[int], set[int]]:
+    def outcomes(self, **options):
         """The positions that get a permit now, and those of them that are to be rejected."""
         reply = self.harness.do(c.PermitLinked(*self.names, **(self.proof() | options)))
         positions = reply.positions.tolist()
         self._permitted |= dict.fromkeys(self._numbers.get(each, 0) for each in positions)
         return positions, set(reply.rejected)
 
-    def prove(self, more: int) -> None:
+    def prove(self, more):
         """Reports `more` further proven acknowledgements to the core."""
         self.proven += more
         self.permit()
 
-    def info(self) -> c.LinkInfo:
+    def info(self):
         """The link as an operator sees it."""
         return views.link_info(self.harness.core.state, self.name)
 
-    def state(self) -> Any:
+    def state(self):
         """The link as the core has it, checked."""
         link = self.harness.core._state.links[self.name]
         link.check()
         return link
 
 
-def accept(harness: Harness, *positions: int, queue: str = "q") -> None:
+def accept(harness, *positions, queue="q"):
     """A consumer takes messages and accepts them; the other messages are requeued."""
     settle(harness, Outcome.ACCEPTED, *positions, queue=queue)
 
 
-def settle(harness: Harness, outcome: Outcome, *positions: int, queue: str = "q") -> c.Settlement:
+def settle(harness, outcome, *positions, queue="q"):
     """A consumer takes messages and gives them an outcome; the other messages are requeued."""
     delivery = harness.do(c.Deliver(b"consumer", queue, 1_000_000))
     first = harness.core._state.channels[b"consumer"].next_tag - delivery.messages
@@ -156,12 +142,12 @@ def settle(harness: Harness, outcome: Outcome, *positions: int, queue: str = "q"
     there = harness.core._state.queues[views.queue_ids(harness.core.state)[queue]].unacked
     tags = [first + rank for rank, position in enumerate(there) if position in wanted]
     assert len(tags) == len(wanted)
-    settled: c.Settlement = harness.do(c.Settle(b"consumer", outcome, BitMap64(tags)))
+    settled = harness.do(c.Settle(b"consumer", outcome, BitMap64(tags)))
     harness.do(c.CloseChannel(b"consumer"))
     return settled
 
 
-def expanded(reply: c.StoredLinked) -> list[tuple[int, int, bool, bool]]:
+def expanded(reply):
     """(number, position, matched, permitted) of each row."""
     return [
         (run.first_number + row, run.first_position + row, run.matched, run.permitted)
@@ -170,13 +156,13 @@ def expanded(reply: c.StoredLinked) -> list[tuple[int, int, bool, bool]]:
     ]
 
 
-def key(name: str) -> tuple[int, int]:
+def key(name):
     """The origin key of an id; zeros for an empty id."""
     if not name:
         return 0, 0
     return int.from_bytes(name.encode()[-8:].rjust(8), "little"), len(name)
 
 
-def check(body: str) -> int:
+def check(body):
     """A number that stands for the fingerprint of a body."""
     return int.from_bytes(body.encode()[-8:].ljust(8, b"#"), "little")

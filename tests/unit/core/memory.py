@@ -15,11 +15,10 @@ class _Allocated(ctypes.Structure):
     )
 
 
-def allocated() -> int:
+def allocated():
     """The bytes in use; skips the test where the C library does not say."""
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo2 is None:
         pytest.skip("the C library does not say what is allocated")
     mallinfo2.restype = _Allocated
-    used: int = mallinfo2().used
-    return used
+    return mallinfo2().used

@@ -28,7 +28,7 @@ class Origin:
     deaths: tuple[tuple[int, str], ...]
     expired_from: tuple[int, ...]
 
-    def headers(self) -> tuple[object, ...]:
+    def headers(self):
         place = self.queue.name, self.position, self.deliveries
         return (*place, self.reason, self.first_queue, self.deaths.count(self.deaths[-1]))
 
@@ -50,7 +50,7 @@ class Message:
     rewinds: int = 0
     origin: Origin | None = None
 
-    def shown(self) -> tuple[object, ...]:
+    def shown(self):
         """What a browse shows of it."""
         headers = self.origin and self.origin.headers()
         return self.position, self.label, self.deliveries + 1, bool(self.owner), headers
@@ -72,19 +72,19 @@ class Queue:
     dead_lettered: int = 0
     dropped: int = 0
 
-    def waiting(self, now_us: int) -> list[Message]:
+    def waiting(self, now_us):
         """The messages that can be given out."""
         return [m for m in self.ready() if m.expires_us > now_us]
 
-    def ready(self) -> list[Message]:
+    def ready(self):
         """The messages that have no owner and no delay."""
         return [m for m in self.messages if not m.owner and not m.until_us]
 
-    def remove(self, gone: list[Message]) -> None:
+    def remove(self, gone):
         """Removes messages."""
         self.messages = [m for m in self.messages if m not in gone]
 
-    def put(self, message: Message, now_us: int, expires_us: int = NO_LIMIT) -> None:
+    def put(self, message, now_us, expires_us=NO_LIMIT):
         """Appends a message; it expires by its own instant or the queue's TTL."""
         ttl_ms = self.properties.message_ttl_ms
         expires_us = min(expires_us, now_us + ttl_ms * 1000 if ttl_ms else NO_LIMIT)
@@ -94,7 +94,7 @@ class Queue:
         self.next_position += 1
         self.messages.append(message)
 
-    def accept(self, messages: list[Message], now_us: int) -> None:
+    def accept(self, messages, now_us):
         """C4, S13: removes accepted messages, which may stay for some time."""
         self.accepted += len(messages)
         self.remove(messages)
@@ -105,7 +105,7 @@ class Queue:
                 until_us = now_us + retain_us + retain_us // 512
             self.retained += [(until_us, message) for message in messages]
 
-    def rewind(self, from_us: int) -> int:
+    def rewind(self, from_us):
         """S14: makes retained messages ready again; returns their number."""
         since_us = from_us + self.properties.retain_ms * 1000
         found = [m for until_us, m in self.retained if until_us >= since_us]
@@ -117,19 +117,19 @@ class Queue:
         self.messages = sorted([*self.messages, *found], key=lambda m: m.position)
         return len(found)
 
-    def overflow(self) -> None:
+    def overflow(self):
         """Q3: drops the oldest ready messages over the bound."""
         while self._is_over():
             self.dropped += 1
             self.remove(self.ready()[:1])
 
-    def _is_over(self) -> bool:
+    def _is_over(self):
         sizes = [message.size for message in self.ready()]
         most, most_bytes = self.properties.max_length, self.properties.max_bytes
         return len(sizes) > (most or NO_LIMIT) or sum(sizes) > (most_bytes or NO_LIMIT)
 
 
-def end_of(instant_us: int, now_us: int) -> int:
+def end_of(instant_us, now_us):
     """The end of the bucket of an instant."""
     return int(rounded(np.array([instant_us]), now_us)[0])
 
@@ -145,17 +145,17 @@ class Channel:
 class Model:
     """Queues by name, and deleted queues whose messages are still held."""
 
-    def __init__(self) -> None:
-        self.queues: dict[str, Queue] = {}
-        self.deleted: list[Queue] = []
-        self.channels: dict[str, Channel] = {}
+    def __init__(self):
+        self.queues = {}
+        self.deleted = []
+        self.channels = {}
         self.queue_ids = 0
 
-    def declare(self, name: str, properties: c.QueueProperties) -> None:
+    def declare(self, name, properties):
         self.queue_ids += 1
         self.queues[name] = Queue(self.queue_ids, name, properties)
 
-    def delete(self, name: str) -> c.DeletedQueue:
+    def delete(self, name):
         """Q4: deletes a queue by force."""
         queue = self.queues.pop(name)
         held = [m for m in queue.messages if m.owner]
@@ -164,15 +164,13 @@ class Model:
         self.deleted.append(queue)
         return reply
 
-    def every(self) -> list[Queue]:
+    def every(self):
         """All queues in order of their ids."""
         return sorted([*self.queues.values(), *self.deleted], key=lambda queue: queue.queue_id)
 
     # --- channels ---
 
-    def deliver(
-        self, name: str, queue: Queue, count: int, now_us: int, *, no_ack: bool
-    ) -> list[tuple[int, str, int]]:
+    def deliver(self, name, queue, count, now_us, *, no_ack):
         """C1, C7: delivers to a channel; returns (tag, label, delivery count) of each message."""
         given = queue.waiting(now_us)[:count]
         if not given:
@@ -189,13 +187,11 @@ class Model:
             channel.held[tag] = (queue, message)
         return rows
 
-    def settle(
-        self, name: str, outcome: Outcome, tags: list[int], reason: str, delay_ms: int, now_us: int
-    ) -> c.Settlement:
+    def settle(self, name, outcome, tags, reason, delay_ms, now_us):
         """C4, C13, C14: settles tags of a channel."""
         held = [self.channels[name].held.pop(tag) for tag in tags]
         held.sort(key=lambda entry: (entry[0].queue_id, entry[1].position))
-        removed: list[tuple[Queue, Message, str, str]] = []
+        removed = []
         for queue, message in held:
             limit = queue.properties.delivery_limit or NO_LIMIT
             removable = queue.properties.dead_letter_queue or queue.properties.drop_on_limit
@@ -211,9 +207,7 @@ class Model:
         self._forget()
         return c.Settlement(len(tags), dead, dropped)
 
-    def _give_back(
-        self, queue: Queue, message: Message, outcome: Outcome, delay_ms: int, now_us: int
-    ) -> None:
+    def _give_back(self, queue, message, outcome, delay_ms, now_us):
         message.owner = ""
         message.deliveries += 1
         first_ms = queue.properties.redelivery_delay_ms
@@ -227,7 +221,7 @@ class Model:
         elif delay_ms:
             message.until_us = end_of(now_us + delay_ms * 1000, now_us)
 
-    def close(self, name: str) -> int:
+    def close(self, name):
         """C12: closes a channel; returns the number of requeued messages."""
         held = self.channels.pop(name, Channel()).held.values()
         for queue, message in held:
@@ -235,35 +229,33 @@ class Model:
         self._forget()
         return len(held)
 
-    def _forget(self) -> None:
+    def _forget(self):
         self.deleted = [queue for queue in self.deleted if queue.messages]
 
     # --- dead letters and time ---
 
-    def _target(self, name: str) -> Queue:
+    def _target(self, name):
         if name not in self.queues:
             name = "ackq.dead"
             if name not in self.queues:
                 self.declare(name, c.QueueProperties())
         return self.queues[name]
 
-    def _dead_letter(
-        self, removed: list[tuple[Queue, Message, str, str]], now_us: int
-    ) -> tuple[int, int]:
+    def _dead_letter(self, removed, now_us):
         """C13: dead-letters messages; returns the numbers moved and dropped."""
         moved = self._move(removed, now_us)
         for target in moved:
             target.overflow()
         return len(moved), len(removed) - len(moved)
 
-    def _move(self, removed: list[tuple[Queue, Message, str, str]], now_us: int) -> list[Queue]:
+    def _move(self, removed, now_us):
         """C13: moves dead letters; returns the queue of each, not yet cut to its bounds."""
-        moved: list[tuple[Queue, Message]] = []
+        moved = []
         for queue, message, cause, reason in removed:
             held = bool(message.owner)
             queue.remove([message])
             before = message.origin
-            path: tuple[int, ...] = ()
+            path = ()
             if cause == "expired":
                 path = (*(before.expired_from if before else ()), queue.queue_id)
             name = queue.properties.dead_letter_queue
@@ -287,7 +279,7 @@ class Model:
             target.put(message, now_us)
         return [target for target, _ in moved]
 
-    def redrive(self, queue: Queue, count: int, now_us: int) -> c.Redriven:
+    def redrive(self, queue, count, now_us):
         """Q6: redrives up to `count` dead letters to their original queues."""
         waiting = queue.waiting(now_us)
         homes = [(m, self._home(m)) for m in waiting if m.origin is not None]
@@ -302,15 +294,15 @@ class Model:
         last = queue.next_position - 1
         return c.Redriven(len(moved), len(waiting) - len(moved), more=False, last=last)
 
-    def _home(self, message: Message) -> Queue | None:
+    def _home(self, message):
         assert message.origin is not None
         queue = message.origin.queue
         return queue if not queue.deleted else self.queues.get(queue.name)
 
-    def tick(self, now_us: int) -> c.Ticked:
+    def tick(self, now_us):
         """Q3, C14: expires and matures all messages that are due."""
         expired = matured = 0
-        removed: list[tuple[Queue, Message, str, str]] = []
+        removed = []
         for queue in self.every():
             for message in queue.messages:
                 if queue.deleted:
@@ -327,7 +319,7 @@ class Model:
         dead, _ = self._dead_letter(removed, now_us)
         return c.Ticked(expired, dead, matured)
 
-    def next_due_us(self) -> int:
+    def next_due_us(self):
         """The instant at which the next message expires or matures; 0 if there is none."""
         instants = []
         for queue in self.queues.values():
@@ -340,9 +332,9 @@ class Model:
                     instants.append(message.until_us)
         return min(instants, default=0)
 
-    def restart(self) -> int:
+    def restart(self):
         """Q7: restarts the broker; returns how many messages vanished."""
-        gone: list[Message] = []
+        gone = []
         for queue in self.every():
             lasting = queue.properties.durable
             gone += [m for m in queue.messages if not (m.persistent and lasting)]

@@ -1,12 +1,10 @@
 """Sessions of the plain model: row by row, with outcomes, timeouts and operators (S1-S8)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.model import NO_LIMIT, Message, Model, Queue, end_of
+from tests.unit.core.model import NO_LIMIT, Message, Queue, end_of
 
 # The disposition that a query gives a tag: outcome, reason, delay.
 Said = tuple[Outcome, str, int]
@@ -25,12 +23,12 @@ class Row:
     hole: bool = False
     rewinds: int = 0
 
-    def waits(self, now_us: int) -> bool:
+    def waits(self, now_us):
         """S5, S14: whether a detached lease may have its message again: not after a rewind."""
         rewound = self.rewinds != self.message.rewinds
         return not rewound and self.message in self.queue.waiting(now_us)
 
-    def headers(self, tag: int) -> tuple[int, str, int]:
+    def headers(self, tag):
         return tag, self.message.label, self.count
 
 
@@ -60,29 +58,29 @@ class Session:
     planned: int = 0
 
     @property
-    def end(self) -> int:
+    def end(self):
         return self.floor + len(self.lease)
 
-    def rows(self) -> list[tuple[int, Row]]:
+    def rows(self):
         """The tags that are no holes, with their rows."""
         return [(tag, row) for tag, row in enumerate(self.lease, self.floor + 1) if not row.hole]
 
-    def held(self) -> list[tuple[int, Row]]:
+    def held(self):
         """The tags of messages that the session holds, with their rows."""
         return [] if self.detached else self.rows()
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self):
         """S3, S6: raises the epoch; outcomes that were only staged are dropped."""
         self.epoch += 1
         self.staged.clear()
 
-    def purge(self, queue: Queue) -> None:
+    def purge(self, queue):
         """S13: a purge or deletion of a queue ends the retention of its messages."""
         for _, rows in self.retained:
             for row in rows:
                 row.hole |= row.queue is queue
 
-    def resume(self, now_us: int) -> None:
+    def resume(self, now_us):
         """S5: messages that are still ready are leased again, every other tag is a hole."""
         if self.detached:
             for _, row in self.rows():
@@ -92,16 +90,16 @@ class Session:
                     row.message.owner = self.name
         self.detached = False
 
-    def commit(self, said: dict[int, Said]) -> None:
+    def commit(self, said):
         """S6: outcomes of a newer epoch replace those of an older one; the last of a tag wins."""
         now = self.said.get(self.epoch, {})
         now |= said
         self.said = {self.epoch: now}
 
-    def accept(self, model: Model, now_us: int) -> list[Queue]:
+    def accept(self, model, now_us):
         """S4, S6: accepts the lease; returns the queues of dead letters, not yet cut to bounds."""
         said = next(iter(self.said.values()), {})
-        groups: dict[Said, list[Row]] = {}
+        groups = {}
         for tag, row in self.rows():
             how = said.get(tag, (Outcome.ACCEPTED, "", 0))
             if how[0] is Outcome.ACCEPTED:
@@ -128,7 +126,7 @@ class Session:
         self.floor += len(self.kept)
         return targets
 
-    def requeue(self, model: Model, rows: list[Row]) -> None:
+    def requeue(self, model, rows):
         """S5, S8: requeues rows, ready at once."""
         for row in rows:
             row.message.owner = ""
@@ -137,7 +135,7 @@ class Session:
                 row.queue.remove([row.message])
         model._forget()
 
-    def detach(self, model: Model) -> c.Released:
+    def detach(self, model):
         """S5: detaches the session and requeues its lease."""
         held = [row for _, row in self.held()]
         reply = back(held)
@@ -149,9 +147,7 @@ class Session:
             self.begin_epoch()
         return reply
 
-    def settle(
-        self, model: Model, outcome: Outcome, tags: list[int], now_us: int
-    ) -> tuple[int, int]:
+    def settle(self, model, outcome, tags, now_us):
         """S8: settles tags as an operator; returns the numbers settled and dead-lettered."""
         rows = [row for tag, row in self.rows() if tag in tags]
         dead = 0
@@ -169,27 +165,27 @@ class Session:
         self.begin_epoch()
         return len(rows), dead
 
-    def restart(self) -> None:
+    def restart(self):
         """Q7: restarts before the queues do; a detached lease is decided later, at its resume."""
         retained = (row for _, rows in self.retained for row in rows)
         for row in (*filter(_is_there, self.lease), *self.kept, *retained):
             row.hole = row.hole or not row.message.persistent
 
 
-def _is_there(row: Row) -> bool:
+def _is_there(row):
     """Whether a restart finds the message of a row, once it has ended the channels."""
     # A deleted queue's message that a channel holds is dropped with the channel.
     ends = row.queue.deleted and row.message.owner.startswith("channel")
     return row.message in row.queue.messages and not ends
 
 
-def back(rows: list[Row]) -> c.Released:
+def back(rows):
     """Q4: counts of requeued messages, and of those whose queue is deleted."""
     lost = sum(row.queue.deleted for row in rows)
     return c.Released(len(rows) - lost, lost)
 
 
-def _cause_of(row: Row, how: Said) -> str:
+def _cause_of(row, how):
     """C13: the cause for which a message becomes a dead letter; empty when it does not."""
     properties = row.queue.properties
     removable = properties.dead_letter_queue or properties.drop_on_limit
@@ -200,11 +196,11 @@ def _cause_of(row: Row, how: Said) -> str:
     return "delivery_limit" if over else ""
 
 
-def _fails(how: Said) -> bool:
+def _fails(how):
     return how[0] is Outcome.FAILED
 
 
-def _put_back(row: Row, how: Said, now_us: int) -> None:
+def _put_back(row, how, now_us):
     """C14: requeues a message, always with a delay."""
     message, properties = row.message, row.queue.properties
     times = message.failures if _fails(how) else message.deliveries

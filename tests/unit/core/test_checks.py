@@ -1,7 +1,5 @@
 """One user's share of the bounds that all users have together (A5, I6)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, refused
+from tests.unit.core.harness import refused
 from tests.unit.core.link_process import LinkProcess
 
 MOST = 4
@@ -45,7 +43,7 @@ OWN = {
 }
 
 
-def test_each_bound_has_a_share_or_is_of_one() -> None:
+def test_each_bound_has_a_share_or_is_of_one():
     """A5: a new bound is added to these tables, with the place that checks a user's share."""
     every = {name for name in vars(limits) if name.startswith("MAX_")}
     assert every == set(BOUNDS) | OWN
@@ -54,7 +52,7 @@ def test_each_bound_has_a_share_or_is_of_one() -> None:
 KINDS = ["MAX_LINKS", "MAX_PUBLISHERS", "MAX_SESSIONS", "MAX_WRITERS"]
 
 
-def opened(harness: Harness, kind: str, number: int, user: str) -> None:
+def opened(harness, kind, number, user):
     """Opens one more object of a kind for a user."""
     name = f"{user}-{number}"
     if kind == "MAX_PUBLISHERS":
@@ -68,7 +66,7 @@ def opened(harness: Harness, kind: str, number: int, user: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_the_share_of_a_user(harness, monkeypatch, kind):
     """A5, I6: at half the bound a user is refused, but others are not; also after a restart."""
     harness.declare("q")
     there = len(harness.core._state.publishers) if kind == "MAX_PUBLISHERS" else 0
@@ -82,7 +80,7 @@ def test_the_share_of_a_user(harness: Harness, monkeypatch: pytest.MonkeyPatch, 
     opened(harness, kind, 0, "alice")
 
 
-def test_a_publisher_that_ends_is_none(harness: Harness, monkeypatch) -> None:
+def test_a_publisher_that_ends_is_none(harness, monkeypatch):
     """A5, P10: a publisher that is closed and finished no longer counts for its user."""
     monkeypatch.setattr(limits, "MAX_PUBLISHERS", 3)  # the harness has one
     own = c.OpenPublisher(b"o" * 16, user="alice")

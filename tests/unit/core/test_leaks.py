@@ -1,13 +1,11 @@
 """Commands leak no memory of the C library, where bitmaps have theirs."""
 
-from collections.abc import Callable
-
 import pytest
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import PUBLISHER, Reader, Unchecked, group
+from tests.unit.core.harness import PUBLISHER, Unchecked, group
 from tests.unit.core.memory import allocated
 
 ROUNDS = 60
@@ -15,7 +13,7 @@ ROUNDS = 60
 MOST_BYTES = 100
 
 
-def consume(harness: Unchecked, _: Reader) -> None:
+def consume(harness, _):
     """A consumer accepts, rejects and releases; messages expire, and the rest is purged."""
     harness.publish_to("q", 20, ttls_ms=[1000] * 5 + [0] * 15, sizes=range(1, 21))
     tags = [tag for tag, _, _ in harness.deliver("c", "q", 15)]
@@ -26,7 +24,7 @@ def consume(harness: Unchecked, _: Reader) -> None:
     harness.browse("q")
 
 
-def publish(harness: Unchecked, _: Reader) -> None:
+def publish(harness, _):
     """A publisher repeats a message, and others share a block with it."""
     command = harness.command(["q"])
     harness.send(command)
@@ -36,7 +34,7 @@ def publish(harness: Unchecked, _: Reader) -> None:
     harness.do(c.OpenPublisher(PUBLISHER, resume=True))
 
 
-def read(harness: Unchecked, reader: Reader) -> None:
+def read(harness, reader):
     """A query reads a batch, settles some of it and accepts; its session is rewound."""
     harness.publish_to("q", 10)
     floor = reader.reply.end_tag
@@ -49,7 +47,7 @@ def read(harness: Unchecked, reader: Reader) -> None:
     harness.do(c.RewindSession("s", c.Rewind(batch_id=end)))
 
 
-def write(harness: Unchecked, _: Reader) -> None:
+def write(harness, _):
     """A sink commits a batch."""
     batch = harness.number
     harness.number += 1
@@ -57,7 +55,7 @@ def write(harness: Unchecked, _: Reader) -> None:
 
 
 @pytest.mark.parametrize("work", [consume, publish, read, write])
-def test_commands_leak_nothing(work: Callable[[Unchecked, Reader], None]) -> None:
+def test_commands_leak_nothing(work):
     """I6: the memory of the broker does not grow with commands that are repeated."""
     harness = Unchecked()
     harness.declare("dead")
@@ -65,7 +63,7 @@ def test_commands_leak_nothing(work: Callable[[Unchecked, Reader], None]) -> Non
     reader = harness.open("q", session="s", retain_bytes=1)
     reader.advance(0)
 
-    def grown() -> float:
+    def grown():
         before = allocated()
         for _ in range(ROUNDS):
             work(harness, reader)

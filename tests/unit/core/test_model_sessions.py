@@ -3,8 +3,6 @@
 S1-S8, S11, S13, K2, C13, C14, with the consumers, queues, time and restarts of `test_model`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,9 +16,8 @@ from ackq.outcomes import Disposition, Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from tests.sizes import sized
-from tests.unit.core.harness import Reader
 from tests.unit.core.model import Message
-from tests.unit.core.model_sessions import Row, Said, Session, back
+from tests.unit.core.model_sessions import Row, Session, back
 from tests.unit.core.test_model import CoreMachine
 
 SESSIONS = {"one": ("a", "b"), "two": ("x", "d", "ttl")}
@@ -40,25 +37,25 @@ class SessionMachine(CoreMachine):
     publish = retransmit = stage = commit = fail_again = deliver_without_acks = None
     reject = requeue = pass_by = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.read: dict[str, Session] = {}
-        self.readers: dict[str, Reader] = {}
+        self.read = {}
+        self.readers = {}
         self.numbers = 0
         # The query's latest batch, and when it was read first.
         self.latest = 0, 0
 
-    def draw(self, data: st.DataObject, *, leasing: bool = False) -> tuple[Session, Reader]:
+    def draw(self, data, *, leasing=False):
         names = [name for name, session in self.read.items() if session.lease or not leasing]
         name = data.draw(st.sampled_from(sorted(names)))
         return self.read[name], self.readers[name]
 
-    def number(self) -> int:
+    def number(self):
         self.numbers += 1
         return self.numbers
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=2, max_size=9), durable=st.booleans())
-    def fill(self, keys: list[str], *, durable: bool) -> None:
+    def fill(self, keys, *, durable):
         first = self.harness.number
         self.harness.publish(keys, persistent=durable)
         for number, key in enumerate(keys, first):
@@ -70,7 +67,7 @@ class SessionMachine(CoreMachine):
     # --- the query ---
 
     @rule(name=names, limit=st.integers(1, 9), proves=st.booleans(), newcomer=st.booleans())
-    def advance(self, name: str, limit: int, *, proves: bool, newcomer: bool) -> None:
+    def advance(self, name, limit, *, proves, newcomer):
         """S4, S5, S6: resumes a detached lease, applies its outcomes, and leases again."""
         if name not in self.read:
             retain_ms = RETAIN_MS if name == "two" else 0
@@ -100,14 +97,14 @@ class SessionMachine(CoreMachine):
         assert reply.backlog.ready == sum(info.ready for info in infos)
         assert reply.backlog.unacked == sum(info.unacked for info in infos)
 
-    def count_unread(self, session: Session) -> None:
+    def count_unread(self, session):
         """S11: a batch that was accepted unread was planned, too, after the last known one."""
         if session.planned:
             session.planned += 1
             if session.planned > self.latest[0]:
                 self.latest = session.planned, self.number()
 
-    def attached(self, session: Session, reader: Reader, *, newcomer: bool) -> None:
+    def attached(self, session, reader, *, newcomer):
         """S3: the same token keeps its epoch, unless its holder was ended."""
         ended = views.list_sessions(self.harness.core.state, session.name)[0].holder is None
         if newcomer or ended:
@@ -115,9 +112,7 @@ class SessionMachine(CoreMachine):
             reader.command = replace(reader.command, holder=c.HolderInfo(token))
             session.begin_epoch()
 
-    def lease(
-        self, session: Session, pieces: list[c.Piece], ready: dict[str, list[Message]]
-    ) -> None:
+    def lease(self, session, pieces, ready):
         session.batch = self.number()
         for piece in pieces:
             for _, label, count in self.harness.rows([piece]):
@@ -128,7 +123,7 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: self.read)
     @rule(data=st.data(), kept=st.booleans())
-    def replay(self, data: st.DataObject, *, kept: bool) -> None:
+    def replay(self, data, *, kept):
         """S1, S2, K2, S5: the same tags give the same rows, whatever happened to their messages."""
         session, reader = self.draw(data)
         self.attached(session, reader, newcomer=False)
@@ -148,7 +143,7 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: any(session.retained for session in self.read.values()))
     @rule(data=st.data())
-    def look_back(self, data: st.DataObject) -> None:
+    def look_back(self, data):
         """S13: retained batches have the rows that were read, but for purged and lost ones."""
         for name, session in self.read.items():
             rows = [
@@ -165,13 +160,13 @@ class SessionMachine(CoreMachine):
                 pieces = views.retained_pieces(state, *names, after, last, 1 << 20)
                 assert self.harness.rows(pieces) == [row for row in rows if row[0] > after]
 
-    def purge(self, data: st.DataObject) -> None:
+    def purge(self, data):
         """S13, Q4: purges a queue, with its retained messages."""
         name = super().purge(data)
         for session in self.read.values():
             session.purge(self.model.queues[name])
 
-    def delete(self, data: st.DataObject) -> None:
+    def delete(self, data):
         """S13, Q4: deletes a queue, with its retained messages."""
         queue = self.model.queues["x"]
         super().delete(data)
@@ -180,7 +175,7 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: any(session.held() for session in self.read.values()))
     @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=3), proves=st.booleans())
-    def say_all(self, data: st.DataObject, says: list[Said], *, proves: bool) -> None:
+    def say_all(self, data, says, *, proves):
         """S4, S6: makes a whole settle call; with `proves` the checkpoint proves its batch."""
         session, _ = self.draw(data, leasing=True)
         self.stage_and_commit(session, data, says, commits=True)
@@ -189,14 +184,12 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: any(session.held() for session in self.read.values()))
     @rule(data=st.data(), says=st.lists(says, min_size=1, max_size=2))
-    def say_some(self, data: st.DataObject, says: list[Said]) -> None:
+    def say_some(self, data, says):
         """S6: a task stages outcomes, and its driver commits them later or never."""
         session, _ = self.draw(data, leasing=True)
         self.stage_and_commit(session, data, says, commits=False)
 
-    def stage_and_commit(
-        self, session: Session, data: st.DataObject, says: list[Said], *, commits: bool
-    ) -> None:
+    def stage_and_commit(self, session, data, says, *, commits):
         reader = self.readers[session.name]
         if session.detached or reader.reply.epoch != session.epoch:
             return
@@ -222,7 +215,7 @@ class SessionMachine(CoreMachine):
                 session.commit(said)
             session.staged.clear()
 
-    def read_batch(self, session: Session, reader: Reader, run: str) -> None:
+    def read_batch(self, session, reader, run):
         """S6, S11: a run reads the lease; a batch id read before the lease is refused."""
         batch, read_at = self.latest
         if batch and session.batch > read_at:
@@ -237,7 +230,7 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: any(session.runs for session in self.read.values()))
     @rule(data=st.data())
-    def a_zombie_says(self, data: st.DataObject) -> None:
+    def a_zombie_says(self, data):
         """S3, S6: a run that was replaced is refused, and settles nothing."""
         session, reader = self.draw(data)
         runs = [run for run, epoch in session.runs.items() if epoch < session.epoch]
@@ -247,7 +240,7 @@ class SessionMachine(CoreMachine):
             with pytest.raises(FencedError):
                 reader.commit(owner=reader.owner(run_id=run, batch_id=session.batches[run]))
 
-    def abort(self, data: st.DataObject) -> None:
+    def abort(self, data):
         """S6: drops staged outcomes."""
         session, _ = self.draw(data)
         assert self.harness.do(c.AbortOutcomes(tuple(session.staged))) == len(session.staged)
@@ -257,14 +250,14 @@ class SessionMachine(CoreMachine):
 
     @precondition(lambda self: any(session.lease for session in self.read.values()))
     @rule(data=st.data())
-    def detach(self, data: st.DataObject) -> None:
+    def detach(self, data):
         """S5: detaches a session after its timeout."""
         session, reader = self.draw(data, leasing=True)
         assert reader.detach() == session.detach(self.model)
 
     @precondition(lambda self: any(session.lease for session in self.read.values()))
     @rule(data=st.data(), outcome=st.sampled_from([Outcome.REJECTED, Outcome.RELEASED]))
-    def settle_lease(self, data: st.DataObject, outcome: Outcome) -> None:
+    def settle_lease(self, data, outcome):
         """S8: settles tags of a lease as an operator."""
         session, _ = self.draw(data, leasing=True)
         tags = range(session.floor + 1, session.end + 1)
@@ -275,13 +268,13 @@ class SessionMachine(CoreMachine):
         assert reply.epoch == session.epoch
 
     @rule(data=st.data())
-    def operate(self, data: st.DataObject) -> None:
+    def operate(self, data):
         """Does an act that would end most runs early if it were as likely as the others."""
         acts = [self.close, self.purge, self.delete, self.restart]
         acts += [self.release, self.abort] if self.read else []
         data.draw(st.sampled_from(acts))(data)
 
-    def release(self, data: st.DataObject) -> None:
+    def release(self, data):
         """S5: releases a session; its messages are back in place, with one delivery more."""
         session, _ = self.draw(data)
         held = [row for _, row in session.held()]
@@ -289,7 +282,7 @@ class SessionMachine(CoreMachine):
         session.requeue(self.model, held)
         del self.read[session.name], self.readers[session.name]
 
-    def restart(self, data: st.DataObject) -> None:
+    def restart(self, data):
         """Q7: leases, holes, outcomes and readers survive a restart."""
         for session in self.read.values():
             session.restart()
@@ -298,7 +291,7 @@ class SessionMachine(CoreMachine):
     # --- invariants ---
 
     @invariant()
-    def sessions_are_as_in_the_model(self) -> None:
+    def sessions_are_as_in_the_model(self):
         """S1, S5, S6: tags, epoch, lease, holes and outcomes of a session are the model's."""
         for session in self.read.values():
             (info,) = views.list_sessions(self.harness.core.state, session.name)
@@ -311,7 +304,7 @@ class SessionMachine(CoreMachine):
             named = [said[tag][0] for tag, _ in session.rows() if tag in said]
             assert info.settled == sum(outcome is not Outcome.ACCEPTED for outcome in named)
 
-    def needed(self) -> set[str]:
+    def needed(self):
         """K2, S13: a message in a kept lease is needed as well."""
         kept = [row for session in self.read.values() for row in session.kept]
         kept += [row for each in self.read.values() for _, rows in each.retained for row in rows]

@@ -1,11 +1,7 @@
 """Numbers in commands, of any size: what is decided can be applied, journaled and listed (I6)."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -15,21 +11,13 @@ from ackq_broker.core import Core, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.fields import Rewound
 from ackq_broker.core.sessions.holder import unchanged
-from tests.unit.core.harness import (
-    PUBLISHER,
-    RELEASED,
-    Unchecked,
-    group,
-    reading,
-    refused,
-)
+from tests.unit.core.harness import PUBLISHER, RELEASED, Unchecked, group, reading, refused
 from tests.unit.core.link_process import LinkProcess
 
 LARGEST = 1 << 62
 # An accepted batch of this number was rewound, and nobody could read its queue any more.
 TOO_LARGE = (1 << 63) - 2
 NUMBERS = (LARGEST, TOO_LARGE, 1 << 63, (1 << 64) - 1)
-T = TypeVar("T")
 
 
 class Room(Unchecked):
@@ -38,7 +26,7 @@ class Room(Unchecked):
     Every record is encoded, and every state is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.reader = reading(self)
         self.reader.advance(6, max_messages=3, retain_ms=9_000_000)
@@ -47,17 +35,17 @@ class Room(Unchecked):
         self.link = LinkProcess(self, queue="in")
         self.link.subscribe()
 
-    def decide(self, command: c.Command) -> c.Decision:
+    def decide(self, command):
         decision = super().decide(command)
         for record in decision.records:
             records.decode(records.encode(record))
         return decision
 
-    def old(self, record: records.Record) -> None:
+    def old(self, record):
         """Applies a record of an older version."""
         self.core.apply(self.core.sequence + 1, records.decode(records.encode(record)))
 
-    def live_on(self) -> None:
+    def live_on(self):
         """What clients and the broker's own work do next, as far as it is not refused."""
         reader = self.reader
         for command in (
@@ -78,20 +66,20 @@ class Room(Unchecked):
         self.core = Core.restore(self.core.snapshot())
 
 
-def stages(*rows: int) -> tuple[c.EdgeStages, ...]:
+def stages(*rows):
     """Stages at another edge with so many rows."""
     references = (c.StageRef(bytes([at]) * 16, each, each) for at, each in enumerate(rows))
     return (c.EdgeStages("b", tuple(references)),)
 
 
-def note(room: Room, **changes: Any) -> c.NoteFetch:
+def note(room, **changes):
     return c.NoteFetch(*room.reader.names, 1, "other", "run", 8, "", 9, **changes)
 
 
-EDGES: dict[str, Any] = {"target": "queue/q", "edges": "a,b"}
+EDGES = {"target": "queue/q", "edges": "a,b"}
 PROPERTIES = c.QueueProperties(dead_letter_queue="dead")
 # The commands whose numbers a client chooses, in a room where all of them succeed.
-COMMANDS: dict[str, Callable[[Room], c.Command]] = {
+COMMANDS = {
     "Advance": lambda room: dataclasses.replace(room.reader.command, start_tag=9),
     "Attach": lambda room: c.Attach(*room.reader.names, room.reader.command.holder, 6, 9),
     "Attach planned": lambda room: c.Attach(
@@ -121,12 +109,11 @@ COMMANDS: dict[str, Callable[[Room], c.Command]] = {
 }
 
 
-def changed(value: T, number: int) -> Iterator[T]:
+def changed(value, number):
     """Copies of a value, in each of which another of its numbers is this one."""
-    new: Any
     if isinstance(value, int):
         if not isinstance(value, bool):
-            yield number  # type: ignore[misc]
+            yield number
     elif isinstance(value, tuple):
         make = getattr(value, "_make", tuple)
         for at, part in enumerate(value):
@@ -139,11 +126,11 @@ def changed(value: T, number: int) -> Iterator[T]:
                 if isinstance(value, msgspec.Struct):
                     yield msgspec.structs.replace(value, **{name: new})
                 else:
-                    yield dataclasses.replace(value, **{name: new})  # type: ignore[type-var]
+                    yield dataclasses.replace(value, **{name: new})
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_number_of_any_size(name: str) -> None:
+def test_a_number_of_any_size(name):
     """I6: each number of a command is refused or harmless, also for all that comes after it."""
     for number in NUMBERS:
         every = len(list(changed(COMMANDS[name](Room()), number)))
@@ -156,13 +143,13 @@ def test_a_number_of_any_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [(LARGEST + 1,), (LARGEST, 1), ((1 << 64) - 1, 1)])
-def test_the_rows_of_a_batch_are_bounded_together(rows: tuple[int, ...]) -> None:
+def test_the_rows_of_a_batch_are_bounded_together(rows):
     """I6, K14: the sum of the rows of all edges, whose stages the commit at the home names."""
     commit = c.CommitBatch("w", 1, "run", "", (), others=stages(*rows), **EDGES)
     refused(InvalidArgumentError, "rows of a batch", Room().do, commit)
 
 
-def test_what_follows_the_largest_batch() -> None:
+def test_what_follows_the_largest_batch():
     """I6, S11: batches without rows, and one that is accepted unread, are counted no further."""
     room = Room()
     room.do(dataclasses.replace(note(room), batch_id=LARGEST))
@@ -173,7 +160,7 @@ def test_what_follows_the_largest_batch() -> None:
 
 
 @pytest.mark.parametrize("batch_id", [TOO_LARGE, (1 << 64) - 1])
-def test_a_journal_with_a_batch_that_is_too_large(batch_id: int) -> None:
+def test_a_journal_with_a_batch_that_is_too_large(batch_id):
     """I6, S14: an older version took any batch id and rewound it; its journal is served."""
     room = Room()
     room.old(records.FetchNoted("s", "query", "run", batch_id, 1))

@@ -11,11 +11,11 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import Core, fields, records, views
 from ackq_broker.core import commands as c
 from ackq_broker.core.columns import bitmaps
-from tests.unit.core.harness import BOB, PUBLISHER, Harness, group, labels, refused, routes
+from tests.unit.core.harness import BOB, PUBLISHER, group, labels, refused, routes
 from tests.unit.core.link_process import LinkProcess, accept
 
 
-def busy(harness: Harness) -> None:
+def busy(harness):
     """Makes a history in which every kind of record occurs."""
     harness.declare("a", "b")
     harness.declare("lost", durable=False)
@@ -66,7 +66,7 @@ def busy(harness: Harness) -> None:
     harness.do(c.Start("third", "repaired"))
 
 
-def consume(harness: Harness) -> None:
+def consume(harness):
     """Opens channels that settle, close, or are still open at the end."""
     for channel_id in (b"one", b"two", b"three"):
         for queue in ("a", "b", "a"):
@@ -76,7 +76,7 @@ def consume(harness: Harness) -> None:
     harness.do(c.CloseChannel(b"two"))
 
 
-def retain(harness: Harness) -> None:
+def retain(harness):
     """Accepts messages of a queue that retains them; some are rewound, some accepted again."""
     harness.declare_filled("retaining", 6, retain_ms=30 * 24 * 3_600_000)
     harness.consume("retaining", Outcome.ACCEPTED, 4)
@@ -84,7 +84,7 @@ def retain(harness: Harness) -> None:
     harness.do(c.Deliver(b"five", "retaining", 2, no_ack=True))
 
 
-def dead_letter(harness: Harness) -> None:
+def dead_letter(harness):
     """Makes messages fail, expire, wait, die and be redriven; some of each stay so."""
     harness.declare("dead", message_ttl_ms=3000)
     times = {"redelivery_delay_ms": 500, "message_ttl_ms": 60_000, "expires_ms": 1_000_000}
@@ -102,7 +102,7 @@ def dead_letter(harness: Harness) -> None:
     harness.wait(1)
 
 
-def settle(harness: Harness) -> None:
+def settle(harness):
     """Makes queries settle rows; some stages are left, and a detached lease."""
     harness.declare_filled("raw", 12, dead_letter_queue="dead")
     reader = harness.lease("raw", session="settling", max_messages=6)
@@ -126,7 +126,7 @@ def settle(harness: Harness) -> None:
     harness.consume("raw", Outcome.ACCEPTED, 1)
 
 
-def link(harness: Harness) -> None:
+def link(harness):
     """Makes links with held, permitted, proven and doubtful entries; removes one (L5, L10)."""
     harness.declare("linked")
     process = LinkProcess(harness, queue="linked")
@@ -146,7 +146,7 @@ def link(harness: Harness) -> None:
     harness.do(c.RemoveLink("gone"))
 
 
-def transact(harness: Harness) -> None:
+def transact(harness):
     """Makes transactions that are committed, rolled back, and open at the end (P13)."""
     writer = b"t" * 16
     harness.do(c.OpenPublisher(writer, transactional=True))
@@ -160,14 +160,14 @@ def transact(harness: Harness) -> None:
             harness.do(c.RollbackTransaction(writer))
 
 
-def test_every_record_kind_occurs(harness: Harness) -> None:
+def test_every_record_kind_occurs(harness):
     """I2: the history that the tests below repeat leaves no kind of record out."""
     busy(harness)
     kinds = {type(record) for record in harness.log}
     assert kinds == set(records.Record.__subclasses__())
 
 
-def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
+def test_a_restart_takes_what_is_transient(harness):
     """Q7: non-persistent messages, which are counted, and non-durable queues and exchanges."""
     harness.declare("q")
     harness.declare("lost", durable=False)
@@ -185,7 +185,7 @@ def test_a_restart_takes_what_is_transient(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_a_lease_with_holes_at_its_end(harness: Harness, kept: int) -> None:
+def test_a_lease_with_holes_at_its_end(harness, kept):
     """S1, Q7: its end is in the checkpoint: chunks cover it, also one of holes alone."""
     harness.declare("q")
     harness.declare("lost", durable=False)
@@ -198,7 +198,7 @@ def test_a_lease_with_holes_at_its_end(harness: Harness, kept: int) -> None:
     assert reader.advance(3, queues=("q",)).end_tag == 3
 
 
-def test_what_is_of_a_newer_version_is_refused(harness: Harness) -> None:
+def test_what_is_of_a_newer_version_is_refused(harness):
     """I2, Q7: the error names the version to start; unknown kinds of records are never skipped."""
     snapshot = bytearray(harness.core.snapshot())
     snapshot[6] += 1
@@ -227,7 +227,7 @@ HOLDER = [b"t", "h", 1, "a", 2]
         ["published", b"p", b"", b"", 1, 1, True, 5, [[1, 1, 1, 1, 0, None, [[5, None, "new"]]]]],
     ],
 )
-def test_a_record_with_more_fields_is_refused(fields: list[object]) -> None:
+def test_a_record_with_more_fields_is_refused(fields):
     """I2: an unknown field, of a newer version, may change the meaning, so it is refused.
 
     It may be in the record, in a part of it, or in the properties of a queue.
@@ -249,7 +249,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_snapshot_with_more_fields_is_refused(harness: Harness, path: str) -> None:
+def test_a_snapshot_with_more_fields_is_refused(harness, path):
     """I2: an unknown field, of a newer version, may be part of the state, so it is refused."""
     harness.declare_filled("q", 9)
     harness.bind("x", "topic", q="#")
@@ -267,7 +267,7 @@ def test_a_snapshot_with_more_fields_is_refused(harness: Harness, path: str) -> 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, version: int) -> None:
+def test_parts_and_snapshots_of_the_first_version_are_read(harness, version):
     """I2: without expiries, delays, dead letters and channels, and with counts of that format."""
     rows = msgspec.msgpack.encode([1, 1, 3, 30, 0, None])
     decoded = msgspec.msgpack.decode(rows, type=fields.RoutedRows)
@@ -293,7 +293,7 @@ def test_parts_and_snapshots_of_the_first_version_are_read(harness: Harness, ver
     assert piece.runs == (c.Run(1, 2, 4, False), c.Run(3, 2, 1, False))
 
 
-def test_lost_blocks_take_their_messages(harness: Harness) -> None:
+def test_lost_blocks_take_their_messages(harness):
     """Q7, S5: lost messages are dropped and counted; leases get holes, others are delivered."""
     harness.declare("q", "r", "e")
     harness.bind("x", "fanout", q="", r="")
@@ -316,7 +316,7 @@ def test_lost_blocks_take_their_messages(harness: Harness) -> None:
     assert harness.do(c.Start("second", "repaired", lost)) == c.Started(0)
 
 
-def test_lost_blocks_take_what_is_kept_for_a_replay(harness: Harness) -> None:
+def test_lost_blocks_take_what_is_kept_for_a_replay(harness):
     """Q7, K2: an accepted message counts as no loss, and a replay leaves it out."""
     harness.declare("q")
     lost = BitMap64([harness.publish_to("q", 2).block_id])

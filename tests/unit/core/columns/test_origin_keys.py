@@ -10,7 +10,7 @@ from ackq_broker.core.columns.origin_keys import OriginKeys
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Makes chunks merge, end and pack after a few rows."""
     monkeypatch.setattr(origin_keys, "_MOST_ROWS", 64)
     monkeypatch.setattr(origin_keys, "_PACK_ROWS", 8)
@@ -22,12 +22,12 @@ class Oracle:
 
     rows: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
-    def find(self, firsts: set[int]) -> list[int]:
+    def find(self, firsts):
         keyed = [(at, row[0]) for at, row in self.rows.items() if row[:2] != (0, 0)]
         return [at for at, first in keyed if first in firsts]
 
 
-def grown(seed: int, steps: int) -> tuple[OriginKeys, Oracle]:
+def grown(seed, steps):
     """Keys after random appends and removals, and their expected rows."""
     random = np.random.default_rng(seed)
     keys, oracle, position = OriginKeys(), Oracle(), 1
@@ -50,7 +50,7 @@ def grown(seed: int, steps: int) -> tuple[OriginKeys, Oracle]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_keys_are_those_of_a_dictionary(seed: int) -> None:
+def test_keys_are_those_of_a_dictionary(seed):
     """I2, I5: the positions of a key, the columns at each, positions without one, and the dump."""
     keys, oracle = grown(seed, 60)
     assert len(keys) == len(oracle.rows)
@@ -75,7 +75,7 @@ def test_keys_are_those_of_a_dictionary(seed: int) -> None:
         assert other.keyless == keys.keyless
 
 
-def test_a_dump_is_of_its_moment() -> None:
+def test_a_dump_is_of_its_moment():
     """I2: a dump lacks keys that are appended later, and has keys that are removed later."""
     keys, _ = grown(1, 30)
     expected = [bytes(column) for column in keys.dump()]

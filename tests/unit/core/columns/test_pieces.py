@@ -11,7 +11,7 @@ ENCODER = msgspec.msgpack.Encoder(enc_hook=canonical_hook)
 
 
 @pytest.mark.parametrize("length", [0, 15, 16, 255, 256, 65_535, 65_536])
-def test_lengths(length: int) -> None:
+def test_lengths(length):
     """I2: each length has the shortest header."""
     assert b"".join(pieces([7] * length)) == ENCODER.encode([7] * length)
     keys = dict.fromkeys(range(length), 1)
@@ -23,7 +23,7 @@ def test_lengths(length: int) -> None:
         assert bytes(parts) == data.tobytes()
 
 
-def test_no_piece_is_long() -> None:
+def test_no_piece_is_long():
     """I5: no piece of a large value is long, so that other work waits briefly for the next one."""
     column = Parts(lambda: (np.zeros(1_000_000, np.int64),))
     found = list(pieces({"column": column, "list": list(range(100_000))}))

@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 from ackq_broker.core.columns.position_counts import Counts
 
 
-def test_counts_go_down_as_they_went_up() -> None:
+def test_counts_go_down_as_they_went_up():
     """I3: a position is forgotten with its last count; one without a count cannot lose it."""
     counts, every = Counts(), BitMap64(range(1, 200))
     times = {position: position % 7 for position in every}

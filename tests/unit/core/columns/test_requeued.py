@@ -16,7 +16,7 @@ positions = st.sets(st.integers(1, 200), min_size=1)
     steps=st.lists(st.tuples(positions, st.booleans(), st.booleans()), min_size=1, max_size=30),
     sweep=st.sampled_from([1, 5, 1024]),
 )
-def test_the_requeue_log_is_a_dict_of_sequences(steps, sweep) -> None:
+def test_the_requeue_log_is_a_dict_of_sequences(steps, sweep):
     """K5: the latest sequence of each ready position counts, swept or not."""
     log, expected, ready = Requeued(), {}, BitMap64(range(1, 201))
     with pytest.MonkeyPatch.context() as patched:
@@ -37,7 +37,7 @@ def test_the_requeue_log_is_a_dict_of_sequences(steps, sweep) -> None:
     assert len(log.after(len(steps))) == 0
 
 
-def test_a_requeue_storm_leaves_a_bounded_log() -> None:
+def test_a_requeue_storm_leaves_a_bounded_log():
     """C16, K5: a message that is requeued again and again does not add up rows in the log."""
     log, ready = Requeued(), BitMap64((5,))
     for sequence in range(1, 10_000):

@@ -9,13 +9,13 @@ from ackq_broker.core.columns.step_function import PAGE_ROWS, Steps
 VALUE = np.dtype([("a", "<i8"), ("b", "<i4")])
 
 
-def dumped(steps: Steps, present: BitMap64) -> tuple[bytes, bytes]:
+def dumped(steps, present):
     """The keys and the values, as a snapshot has them."""
     keys, values = steps.dump(present)
     return bytes(keys), bytes(values)
 
 
-def test_steps_of_many_pages() -> None:
+def test_steps_of_many_pages():
     """C16: pages are filled, packed and dropped one by one."""
     steps, count = Steps(VALUE), 5 * PAGE_ROWS
     values = np.zeros(count, VALUE)
@@ -38,7 +38,7 @@ def test_steps_of_many_pages() -> None:
     assert len(steps.at(np.empty(0, np.int64))) == 0
 
 
-def test_a_dump_is_of_its_instant() -> None:
+def test_a_dump_is_of_its_instant():
     """I2, I5: a dump lacks steps that are appended, and keeps those removed, before it is read."""
     steps, present = Steps(VALUE), BitMap64(range(3 * PAGE_ROWS))
     for key in present:

@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.unit.core.harness import Harness
 from tests.unit.core.link_process import LinkProcess
 
 
 @pytest.fixture
-def process(harness: Harness) -> LinkProcess:
+def process(harness):
     """A link of the queue q, with `ack=settled`, that has subscribed."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead")

@@ -17,7 +17,7 @@ from tests.unit.core.link_process import LinkProcess, accept, check, expanded, k
 class Both:
     """A link and its oracle, which get the same calls."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.random = random.Random(seed)
         self.harness = Harness()
         self.harness.declare("dead")
@@ -36,14 +36,14 @@ class Both:
         return core._state.queues[views.queue_ids(core.state)["q"]]
 
     @property
-    def present(self) -> set[int]:
+    def present(self):
         return set(self.queue.present)
 
-    def cut(self) -> None:
+    def cut(self):
         self.process.subscribe()
         self.oracle.subscribe(self.harness.now_us, self.queue.next_position)
 
-    def deliver(self) -> None:
+    def deliver(self):
         rows = []
         for _ in range(self.random.randint(1, 7)):
             name = self.random.choice(["", "a", "b", "c", f"n{self.random.randint(0, 30)}"])
@@ -64,19 +64,19 @@ class Both:
         assert told == expected
         self.oracle.forget(self.harness.now_us, self.present)
 
-    def settle(self) -> None:
+    def settle(self):
         ready = list(self.queue.ready)
         if ready:
             accept(self.harness, *self.random.sample(ready, self.random.randint(1, len(ready))))
 
-    def reject(self) -> None:
+    def reject(self):
         ready = list(self.queue.ready)
         if ready:
             chosen = self.random.sample(ready, self.random.randint(1, len(ready)))
             settle(self.harness, Outcome.REJECTED, *chosen)
             self.dead += len(chosen) - self.oracle.reject(chosen)
 
-    def permit(self) -> None:
+    def permit(self):
         unproven = (
             sum(len(batch) for _, batch in self.oracle.batches)
             + self.oracle.proved
@@ -89,13 +89,13 @@ class Both:
         assert rejected == {each for each in told if self.oracle.entries[each].rejected}
         self.oracle.forget(self.harness.now_us, self.present)
 
-    def wait(self) -> None:
+    def wait(self):
         self.harness.now_us += self.random.choice([1, 30, 70, 4_000, 90_000]) * SECOND_US
 
-    def restart(self) -> None:
+    def restart(self):
         self.harness.restart()
 
-    def compare(self) -> None:
+    def compare(self):
         entries = self.oracle.entries.values()
         link, info = self.process.state(), self.process.info()
         assert list(link.entries.positions) == [e.position for e in entries]
@@ -109,7 +109,7 @@ class Both:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_chance(seed: int) -> None:
+def test_chance(seed):
     """L4-L7, L9-L11, L17, L28: deliveries, outcomes, permits, proofs, cuts, days and restarts."""
     both = Both(seed)
     steps = [both.deliver] * 5 + [both.settle, both.reject] + [both.permit] * 3

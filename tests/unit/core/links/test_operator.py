@@ -5,10 +5,10 @@ import pytest
 from ackq.errors import InUseError
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.link_process import LinkProcess, accept
+from tests.unit.core.link_process import accept
 
 
-def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
+def test_a_link_with_settled_messages_stays(process):
     """L25: settled messages that were never permitted would be stored again as new."""
     harness = process.harness
     process.store(["a", "b"])
@@ -19,7 +19,7 @@ def test_a_link_with_settled_messages_stays(process: LinkProcess) -> None:
     assert harness.do(c.RemoveLink("l", forget=True)) == c.RemovedLink(0, 2)
 
 
-def test_what_did_not_come_again(process: LinkProcess) -> None:
+def test_what_did_not_come_again(process):
     """L18: counts held messages that were not redelivered; settled ones are not missed."""
     process.store(["a", "b", "c", "d"])
     assert views.link_missing(process.harness.core.state, "l") == 0

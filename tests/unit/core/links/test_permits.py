@@ -3,10 +3,10 @@
 from ackq.errors import InvalidArgumentError
 from ackq_broker.core.state import link as link_state
 from tests.unit.core.harness import SECOND_US, refused
-from tests.unit.core.link_process import LinkProcess, accept
+from tests.unit.core.link_process import accept
 
 
-def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkProcess) -> None:
+def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process):
     """L9, L21: a full window is leased when its oldest message is due, and settled once proven."""
     wish = {"min_messages": 5, "max_delay_ms": 1_000}
     process.store(["a", "b", "c"])  # the link's window
@@ -19,7 +19,7 @@ def test_a_minimum_above_the_window_waits_no_longer_than_its_time(process: LinkP
     assert process.permit() == [1, 2, 3]
 
 
-def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
+def test_a_proof_names_its_last_delivery(process):
     """L10: a link that lacks permits counts later ones in their place, and is refused."""
     process.store(["a", "b", "c", "d"])
     accept(process.harness, 1, 2)
@@ -38,7 +38,7 @@ def test_a_proof_names_its_last_delivery(process: LinkProcess) -> None:
     assert process.info().proven == 2
 
 
-def test_permits_are_joined_when_they_are_many(process: LinkProcess, monkeypatch) -> None:
+def test_permits_are_joined_when_they_are_many(process, monkeypatch):
     """I6, L10: batches are joined by twos, so that a proof only takes effect a little later."""
     monkeypatch.setattr(link_state, "_MOST_BATCHES", 4)
     process.store(map(str, range(11)))

@@ -5,14 +5,13 @@ import pytest
 from ackq.errors import QueueFullError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness
 
 
-def payload_bytes(harness: Harness, *queues: str) -> list[int]:
+def payload_bytes(harness, *queues):
     return [harness.info(queue).payload_bytes for queue in queues]
 
 
-def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
+def test_what_is_redriven_fits_by_its_own_size(harness):
     """Q6, Q3: the lowest dead letters are redriven, as long as the next one fits."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", max_bytes=100)
@@ -23,7 +22,7 @@ def test_what_is_redriven_fits_by_its_own_size(harness: Harness) -> None:
     assert harness.browse("q") == ["m4", "m1"]
 
 
-def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
+def test_staged_rows_reserve_their_own_bytes(harness):
     """K3, P13, Q3: for stages and transactions; a commit to drop-head drops by the same sizes."""
     harness.declare("q", max_bytes=100)
     harness.declare("ring", max_bytes=100, overflow="drop-head")
@@ -44,7 +43,7 @@ def test_staged_rows_reserve_their_own_bytes(harness: Harness) -> None:
     ("overflow", "left"),
     [("drop-head", ["m1", "m2", "m4"]), ("reject-publish", ["m1", "m2", "m3"])],
 )
-def test_their_bytes_fill_nothing_either(harness: Harness, overflow: str, left: list[str]) -> None:
+def test_their_bytes_fill_nothing_either(harness, overflow, left):
     """Q3: also the bytes of a message that no queue of this size could hold."""
     harness.declare("q", max_bytes=100, overflow=overflow)
     harness.publish_to("q", 1, row_bytes=100)

@@ -4,18 +4,18 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from ackq_broker.core.queues import dead_letters, redrive
-from tests.unit.core.harness import Harness, group, reading
+from tests.unit.core.harness import group, reading
 
 REJECTED = Outcome.REJECTED
 
 
-def origins(harness: Harness) -> list[c.Origin]:
+def origins(harness):
     """The origin of each dead letter."""
     pieces = views.browse(harness.core.state, "dead")
     return [piece.origin for piece in pieces if piece.origin for _ in piece.origin.positions]
 
 
-def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness: Harness) -> None:
+def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness):
     """Q3, C13, C14: matured and requeued messages count with the dead letters of their record."""
     harness.declare("d", max_length=3, overflow="drop-head")
     harness.declare("q", dead_letter_queue="d", delivery_limit=1, message_ttl_ms=2000)
@@ -33,7 +33,7 @@ def test_what_comes_back_in_the_same_record_counts_for_a_drop_head_queue(harness
     assert (harness.browse("d"), harness.info("d").dropped) == (["m4", "m5", "m6"], 3)
 
 
-def test_the_reasons_of_dead_letters_are_bounded(harness: Harness, monkeypatch) -> None:
+def test_the_reasons_of_dead_letters_are_bounded(harness, monkeypatch):
     """C13, I6: a reason over the bound is `other`; a known one stays, and removals make room."""
     monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
     harness.declare("dead")
@@ -50,7 +50,7 @@ def test_the_reasons_of_dead_letters_are_bounded(harness: Harness, monkeypatch) 
     assert [each.reason for each in origins(harness)] == ["e"]
 
 
-def test_the_reasons_of_one_record_are_bounded(harness: Harness, monkeypatch) -> None:
+def test_the_reasons_of_one_record_are_bounded(harness, monkeypatch):
     """C13, S6, I6: dead letters of a query's batch over the bound have no batch either."""
     monkeypatch.setattr(dead_letters, "MAX_ORIGINS", 2)
     reader = reading(harness)
@@ -62,7 +62,7 @@ def test_the_reasons_of_one_record_are_bounded(harness: Harness, monkeypatch) ->
     assert found == [("r1", 7), ("r2", 7), other, other, ("rejected", -1)]
 
 
-def test_a_redrive_is_bounded(harness: Harness, monkeypatch) -> None:
+def test_a_redrive_is_bounded(harness, monkeypatch):
     """Q6: a record moves a bounded number, and reports more, and the last position it looked at."""
     monkeypatch.setattr(redrive, "MOST_REDRIVEN", 3)
     harness.declare("d")
@@ -81,7 +81,7 @@ def test_a_redrive_is_bounded(harness: Harness, monkeypatch) -> None:
     assert harness.do(c.Redrive("d")) == c.Redriven(0, 2, more=False, last=13)
 
 
-def test_what_has_no_room_does_not_stop_what_has(harness: Harness) -> None:
+def test_what_has_no_room_does_not_stop_what_has(harness):
     """Q3, Q6: dead letters of a full queue stay, those after them are redriven."""
     harness.declare("d")
     harness.declare("full", dead_letter_queue="d", max_length=2)

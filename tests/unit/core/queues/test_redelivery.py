@@ -5,7 +5,6 @@ import pytest
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness
 
 # Properties, earlier failures, whether the queue is deleted; then for FAILED and REJECTED
 # the place of the message afterwards, and the answer's counts of dead letters and drops.
@@ -29,7 +28,7 @@ TABLE = {
 }
 
 
-def held_tag(harness: Harness, failures: int) -> int:
+def held_tag(harness, failures):
     """One message of q unacked on channel x, after `failures` failures and one release."""
     harness.publish_to("q", 1)
     for outcome in [Outcome.RELEASED, *[Outcome.FAILED] * failures]:
@@ -42,7 +41,7 @@ def held_tag(harness: Harness, failures: int) -> int:
 @pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize("row", TABLE)
 @pytest.mark.parametrize("again", ["live", "restored"])
-def test_every_state_and_outcome(harness: Harness, row: str, outcome: Outcome, again: str) -> None:
+def test_every_state_and_outcome(harness, row, outcome, again):
     """C4, C13, C14: the message is in one place afterwards, for every state and outcome."""
     properties, failures, deleted, failed, rejected = TABLE[row]
     effects = {Outcome.ACCEPTED: GONE, Outcome.FAILED: failed, Outcome.REJECTED: rejected}

@@ -5,11 +5,11 @@ import pytest
 from ackq.errors import InvalidArgumentError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, refused
+from tests.unit.core.harness import refused
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_redrive_to_another_queue(harness: Harness, *, deleted: bool) -> None:
+def test_redrive_to_another_queue(harness, *, deleted):
     """Q3, Q6: only dead letters move, and as many as it has room for, also of a deleted queue."""
     harness.declare("d")
     harness.declare("small", max_length=2)

@@ -5,14 +5,14 @@ from pyroaring import BitMap
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, group
+from tests.unit.core.harness import group
 from tests.unit.core.link_process import LinkProcess, expanded, settle
 
 REJECTED, FAILED = Outcome.REJECTED, Outcome.FAILED
 
 
 @pytest.fixture
-def there(harness: Harness) -> LinkProcess:
+def there(harness):
     """A link with forwarded rejections; its queue q has the dead-letter queue `dead`."""
     harness.declare("dead")
     harness.declare("q", dead_letter_queue="dead", delivery_limit=1)
@@ -21,7 +21,7 @@ def there(harness: Harness) -> LinkProcess:
     return process
 
 
-def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
+def test_the_delivery_limit_rejects(there):
     """C13, L28: one FAILED too many is a rejection; earlier ones, and RELEASED, requeue locally."""
     there.store(["a", "b"])
     settle(there.harness, FAILED, 1)
@@ -32,7 +32,7 @@ def test_the_delivery_limit_rejects(there: LinkProcess) -> None:
     assert dict(there.harness.info("q").dead_letters) == {"delivery_limit": 1}
 
 
-def test_a_query_rejects_there(there: LinkProcess) -> None:
+def test_a_query_rejects_there(there):
     """S6, L28: forwarded at the accept of its batch, which can be run again with the same rows."""
     harness = there.harness
     there.store(["a", "b"])
@@ -46,7 +46,7 @@ def test_a_query_rejects_there(there: LinkProcess) -> None:
     assert harness.ready("dead") == 0
 
 
-def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> None:
+def test_what_may_be_acknowledged_is_a_dead_letter_here(there):
     """L6, L10, L28: its acknowledgement may have been sent, until the message comes again."""
     harness = there.harness
     there.store(["a", "b", "c"], at_once=BitMap((0, 1, 2)))
@@ -60,7 +60,7 @@ def test_what_may_be_acknowledged_is_a_dead_letter_here(there: LinkProcess) -> N
     assert there.outcomes() == ([3], {3})
 
 
-def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
+def test_numbers_that_come_again_are_answered_alike(there):
     """L5, L28: a repeated frame is answered with the outcome."""
     there.store(["a", "b"])
     settle(there.harness, REJECTED, 2)
@@ -70,7 +70,7 @@ def test_numbers_that_come_again_are_answered_alike(there: LinkProcess) -> None:
     assert [run.rejected for run in again.runs] == [False, True]
 
 
-def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> None:
+def test_after_another_history_it_is_a_dead_letter_here(there):
     """L27: the record of its permit may be missing; a redelivered message is rejected remotely."""
     harness = there.harness
     there.store(["a", "b"])
@@ -85,7 +85,7 @@ def test_after_another_history_it_is_a_dead_letter_here(there: LinkProcess) -> N
     assert there.outcomes() == ([2], {2})
 
 
-def test_what_expires_stays_here(harness: Harness) -> None:
+def test_what_expires_stays_here(harness):
     """L9, L28: an expired message is a local dead letter, and no forwarded rejection."""
     harness.declare("q", message_ttl_ms=1_000, dead_letter_queue="gone")
     process = LinkProcess(harness, reject_there=True)
@@ -97,9 +97,7 @@ def test_what_expires_stays_here(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("discard", [False, True])
-def test_a_query_s_rejections_outlive_their_link_s_option(
-    harness: Harness, *, discard: bool
-) -> None:
+def test_a_query_s_rejections_outlive_their_link_s_option(harness, *, discard):
     """S6, L28: without `discard` none is dropped if the link rejects here before the accept."""
     harness.declare("q")
     process = LinkProcess(harness, reject_there=True)

@@ -5,34 +5,34 @@ import pytest
 from ackq.errors import PreconditionFailedError
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, refused
+from tests.unit.core.harness import refused
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def accept(harness: Harness, count: int) -> list[str]:
+def accept(harness, count):
     """Publishes messages, which a channel then accepts; returns their labels."""
     harness.publish_to("q", count)
     return harness.consume("q", Outcome.ACCEPTED, count)
 
 
-def rewind(harness: Harness, from_us: int = 0, *, dry_run: bool = False) -> int:
+def rewind(harness, from_us=0, *, dry_run=False):
     return harness.do(c.RewindQueue("q", from_us, dry_run)).messages
 
 
-def pass_hours(harness: Harness, hours: float) -> None:
+def pass_hours(harness, hours):
     harness.housekeep_after(int(hours * HOUR_MS * 1000))
 
 
 @pytest.fixture(autouse=True)
-def queue(harness: Harness) -> str:
+def queue(harness):
     """A queue that retains for a day what channels accept."""
     harness.declare("q", retain_ms=DAY_MS)
     return "q"
 
 
-def test_accepted_messages_stay_for_their_time(harness: Harness, queue: str) -> None:
+def test_accepted_messages_stay_for_their_time(harness, queue):
     """S13: in no other figure, with their blocks, and for at most 1/512 longer than a day."""
     accept(harness, 3)
     began = harness.now_us
@@ -52,7 +52,7 @@ def test_accepted_messages_stay_for_their_time(harness: Harness, queue: str) -> 
     assert harness.info(queue) == info._replace(**gone)
 
 
-def test_a_time_to_go_back_to(harness: Harness) -> None:
+def test_a_time_to_go_back_to(harness):
     """S14: messages accepted since a time; a time before the end of retention is refused."""
     accept(harness, 2)
     pass_hours(harness, 20)
@@ -70,7 +70,7 @@ def test_a_time_to_go_back_to(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("end", [c.PurgeQueue("q"), c.GiveWay(1)])
-def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None:
+def test_a_time_before_retention_ended(harness, end):
     """S13, S14: it is refused after a purge or the end of a group; a later time is not."""
     accept(harness, 2)
     before = harness.now_us
@@ -82,7 +82,7 @@ def test_a_time_before_retention_ended(harness: Harness, end: c.Command) -> None
     assert rewind(harness, since) == 3
 
 
-def test_the_oldest_gives_way_first(harness: Harness, queue: str) -> None:
+def test_the_oldest_gives_way_first(harness, queue):
     """S13: among sessions and queues by the time of acceptance, as much as is asked for."""
     harness.declare("r")
     reader = harness.open("r", session="s", retain_ms=DAY_MS)

@@ -5,10 +5,10 @@ import pytest
 from ackq import limits
 from ackq.errors import LimitError
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, refused, routes
+from tests.unit.core.harness import refused, routes
 
 
-def fan(harness: Harness, kind: str, queues: int, binding_key: str = "#") -> None:
+def fan(harness, kind, queues, binding_key="#"):
     """Declares an exchange with `queues` queues `q0`, `q1`, ..., all bound with one key."""
     names = [f"q{number}" for number in range(queues)]
     harness.declare(*names, durable=True)
@@ -16,7 +16,7 @@ def fan(harness: Harness, kind: str, queues: int, binding_key: str = "#") -> Non
 
 
 @pytest.mark.parametrize("exchange", ["x", ""])
-def test_a_frame_to_too_many_queues_is_refused(harness: Harness, monkeypatch, exchange) -> None:
+def test_a_frame_to_too_many_queues_is_refused(harness, monkeypatch, exchange):
     """P8, I6: rows over the bound are nacked, with the remedy, and are in no queue."""
     monkeypatch.setattr(limits, "MAX_BLOCK_QUEUES", 10)
     names = [f"q{number}" for number in range(12)]
@@ -34,7 +34,7 @@ def test_a_frame_to_too_many_queues_is_refused(harness: Harness, monkeypatch, ex
     assert [harness.ready(name) for name in names] == [1] * 10 + [0] * 2
 
 
-def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_block_are_bounded(harness, monkeypatch):
     """P8, I6: a key matched beforehand costs one step in the decision, so all rows are taken."""
     monkeypatch.setattr(limits, "MAX_BLOCK_STEPS", 100)
     fan(harness, "topic", 3, "#.a.#.b.#")
@@ -54,7 +54,7 @@ def test_steps_of_a_block_are_bounded(harness: Harness, monkeypatch: pytest.Monk
     assert len(harness.send(command).confirmed) == 50
 
 
-def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness: Harness) -> None:
+def test_a_transaction_and_a_stage_refuse_what_is_over_a_bound(harness):
     """P13, K3, I6: a block with one row over a bound is refused whole."""
     fan(harness, "topic", 1)
     harness.do(c.OpenStage(b"s" * 16, "w", 0, "r"))

@@ -1,6 +1,5 @@
 """Time: what `test_model` does not have: leases that are put back, unused queues (Q3, Q4)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,11 +8,11 @@ from ackq.errors import InUseError
 from ackq.outcomes import Outcome
 from ackq_broker.core import Core, views
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import BOB, SECOND_US, Harness, refused
+from tests.unit.core.harness import BOB, SECOND_US, refused
 from tests.unit.core.link_process import LinkProcess
 
 
-def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) -> None:
+def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness):
     """Q3, S9: a takeover requeues a lease, and leases only messages in time, in one record."""
     harness.declare("q")
     harness.publish_to("q", 2, ttls_ms=[1000, 0])
@@ -24,7 +23,7 @@ def test_a_lease_that_is_put_back_is_not_leased_again_overdue(harness: Harness) 
     assert harness.wait(0) == c.Ticked(1, 0, 0)
 
 
-def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch) -> None:
+def test_a_tick_moves_a_bounded_number(harness, monkeypatch):
     """Q3, C13, I6: later messages are due at once, in order, and not given out meanwhile."""
     monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_DEAD_LETTERED", 3)
     harness.declare("d")
@@ -42,7 +41,7 @@ def test_a_tick_moves_a_bounded_number(harness: Harness, monkeypatch) -> None:
     assert harness.browse("d") == [f"m{n}" for n in range(1, 8)]
 
 
-def test_an_expiry_burst_holds_up_no_delay(harness: Harness, monkeypatch) -> None:
+def test_an_expiry_burst_holds_up_no_delay(harness, monkeypatch):
     """C14: delays of other queues end although a tick has no dead letters left to move."""
     monkeypatch.setattr("ackq_broker.core.queues.timers.MOST_DEAD_LETTERED", 3)
     harness.declare("d")
@@ -58,7 +57,7 @@ def test_an_expiry_burst_holds_up_no_delay(harness: Harness, monkeypatch) -> Non
     assert views.next_due_us(harness.core.state) == 0
 
 
-def test_what_is_use(harness: Harness) -> None:
+def test_what_is_use(harness):
     """Q3, Q7: declares, deliveries also without a result, and a restart; publishes are not."""
     for _ in range(2):
         harness.declare("q", expires_ms=10_000)
@@ -72,7 +71,7 @@ def test_what_is_use(harness: Harness) -> None:
     assert harness.wait(0.2).deleted == ("q",)
 
 
-def test_a_queue_in_use_stays(harness: Harness) -> None:
+def test_a_queue_in_use_stays(harness):
     """Q3, Q4: consumers, sessions and unacked messages keep it; it expires after their end."""
     harness.declare("q", expires_ms=10_000)
     harness.core.note_consumers("q", 2)
@@ -93,33 +92,31 @@ def test_a_queue_in_use_stays(harness: Harness) -> None:
     harness.core.note_consumers("q", 1)
 
 
-def leave(harness: Harness) -> c.Command:
+def leave(harness):
     """A query reads the queue, and then another one."""
     opening = harness.open("q").command
     return replace(opening, incarnation="", new_incarnation="next", queues=("other",))
 
 
-def commit(harness: Harness) -> c.Command:
+def commit(harness):
     """A batch is staged for the queue, and then committed."""
     return c.CommitBatch("w", 1, "run", "", (harness.stage("w", 1, ["q"], name="stage"),))
 
 
-def lose_a_source(harness: Harness) -> c.Command:
+def lose_a_source(harness):
     """The queue takes dead letters of another one, which is then deleted."""
     harness.declare("source", dead_letter_queue="q")
     return c.DeleteQueue("source")
 
 
-def unlink(harness: Harness) -> c.Command:
+def unlink(harness):
     """A link fills the queue, and is then removed."""
     LinkProcess(harness)
     return c.RemoveLink("l")
 
 
 @pytest.mark.parametrize("use", [leave, commit, lose_a_source, unlink])
-def test_a_queue_expires_after_its_last_use(
-    harness: Harness, use: Callable[[Harness], c.Command]
-) -> None:
+def test_a_queue_expires_after_its_last_use(harness, use):
     """Q3: the time begins when the use ends, however long that was."""
     harness.declare("q", expires_ms=10_000)
     harness.declare("other")
@@ -132,7 +129,7 @@ def test_a_queue_expires_after_its_last_use(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.RELEASED, None])
-def test_a_deleted_queue_stops_no_timer(harness: Harness, outcome: Outcome | None) -> None:
+def test_a_deleted_queue_stops_no_timer(harness, outcome):
     """Q3, Q4: its last messages are settled or requeued; what is due in others still comes."""
     harness.declare_filled("q", 1, expires_ms=10_000)
     harness.deliver("x", "q")

@@ -5,7 +5,7 @@ import pytest
 from ackq.errors import InUseError, InvalidArgumentError, LimitError
 from ackq_broker.core import commands as c
 from ackq_broker.core import records
-from tests.unit.core.harness import Harness, refused
+from tests.unit.core.harness import refused
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from tests.unit.core.harness import Harness, refused
         ({"dead_letter_queue": "late"}, ["'late' of queue 'q' does not exist"]),
     ],
 )
-def test_a_declare_warns_of_what_has_no_effect(harness: Harness, properties, words) -> None:
+def test_a_declare_warns_of_what_has_no_effect(harness, properties, words):
     """Q1, C13: each declare warns, until the dead-letter queue exists."""
     harness.declare("dead")
     declare = c.DeclareQueue("q", c.QueueProperties(**properties))
@@ -43,14 +43,14 @@ NO_NAMES = ["a,b", "a*", "a?", "a\nb", "a\x1b[0m", "a\u2028b", "a\u202eb"]
         *((name, "its name has '") for name in NO_NAMES),
     ],
 )
-def test_names_are_checked(harness: Harness, name: str, message: str) -> None:
+def test_names_are_checked(harness, name, message):
     """I6, A7: a name has a bound, is of one line and no pattern; a built-in prefix is reserved."""
     for command in (c.DeclareQueue(name), c.DeclareExchange(name, "direct", durable=True)):
         refused(InvalidArgumentError, message, harness.do, command)
     assert harness.do(c.DeclareQueue("ä" * 127)).created is True
 
 
-def test_the_built_in_queue_is_declared_as_it_is(harness: Harness) -> None:
+def test_the_built_in_queue_is_declared_as_it_is(harness):
     """O7, C13: definitions that have it can be imported, there and elsewhere."""
     for created in (True, False):
         assert harness.do(c.DeclareQueue("ackq.dead")).created is created
@@ -67,12 +67,12 @@ def test_the_built_in_queue_is_declared_as_it_is(harness: Harness) -> None:
         ({"overflow": "drop-tail"}, "reject-publish, drop-head"),
     ],
 )
-def test_impossible_properties_are_refused(harness: Harness, properties, message) -> None:
+def test_impossible_properties_are_refused(harness, properties, message):
     """Q3: the refusal names the property and its allowed values."""
     refused(InvalidArgumentError, message, harness.declare, "q", **properties)
 
 
-def test_the_number_of_objects_is_bounded(harness: Harness, monkeypatch) -> None:
+def test_the_number_of_objects_is_bounded(harness, monkeypatch):
     """I6: at the limit existing queues, exchanges and bindings can be declared again."""
     for limit in ("MAX_QUEUES", "MAX_EXCHANGES", "MAX_BINDINGS"):
         monkeypatch.setattr(f"ackq.limits.{limit}", 1)
@@ -91,7 +91,7 @@ def test_the_number_of_objects_is_bounded(harness: Harness, monkeypatch) -> None
     assert harness.do(c.Bind("x", "q", "k" * 255)) is True
 
 
-def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
+def test_delete_refuses_a_queue_in_use(harness):
     """Q4: sessions, leases of absent owners and stages are uses; each is named."""
     harness.declare_filled("q", 2)
     harness.stage("w", 1, ["q"], name="stage-")
@@ -104,7 +104,7 @@ def test_delete_refuses_a_queue_in_use(harness: Harness) -> None:
     assert harness.do(c.DeleteQueue("q")) == c.DeletedQueue(2, 0)
 
 
-def test_an_old_name_goes_on(harness: Harness) -> None:
+def test_an_old_name_goes_on(harness):
     """A7: a name from an older journal that is refused today is still declared and used."""
     for record in (
         records.QueueDeclared(1, "a,b*\n", c.QueueProperties()),

@@ -8,7 +8,6 @@ from pyroaring import BitMap64
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
 from ackq_broker.core.snapshot import image
-from tests.unit.core.harness import Harness
 
 
 def test_items_of_many_parts(harness, monkeypatch):
@@ -33,7 +32,7 @@ def test_items_of_many_parts(harness, monkeypatch):
     assert core.snapshot() == harness.core.snapshot()
 
 
-def fill(harness: Harness, stage: bytes, writer: bytes, number: int) -> None:
+def fill(harness, stage, writer, number):
     """Adds a row to a stage and to a transaction, and a binding; later ones replace others."""
     routes = c.Routes(("q",))
     harness.do(c.StageBlock(stage, "", routes, 1, 1))

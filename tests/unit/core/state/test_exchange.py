@@ -12,7 +12,7 @@ patterns = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=
 keys = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=6).map(".".join)
 
 
-def bound_to(*bindings: str) -> Exchange:
+def bound_to(*bindings):
     """A topic exchange with a queue for each binding, from the id 0 on."""
     exchange = Exchange("x", "topic", durable=True)
     for queue_id, pattern in enumerate(bindings):
@@ -20,12 +20,12 @@ def bound_to(*bindings: str) -> Exchange:
     return exchange
 
 
-def queue_ids(exchange: Exchange, key: str) -> list[int]:
+def queue_ids(exchange, key):
     """The queues that a key is routed to."""
     return sorted({queue_id for group in exchange.groups(key) for queue_id in group})
 
 
-def matches(pattern: list[str], words: list[str]) -> bool:
+def matches(pattern, words):
     """The definition: `*` is one word, `#` any number."""
     if not pattern:
         return not words
@@ -36,7 +36,7 @@ def matches(pattern: list[str], words: list[str]) -> bool:
 
 @settings(max_examples=300)
 @given(bound=st.lists(patterns, max_size=6), key=keys)
-def test_topics_match_their_definition(bound: list[str], key: str) -> None:
+def test_topics_match_their_definition(bound, key):
     """Q2: words between dots, `*` one word, `#` any number; a changed binding counts at once."""
     words = key.split(".") if key else []
     matched = [at for at, pattern in enumerate(bound) if matches(pattern.split("."), words)]
@@ -48,7 +48,7 @@ def test_topics_match_their_definition(bound: list[str], key: str) -> None:
     assert queue_ids(exchange, key) == [*matched[1::2], 99]
 
 
-def test_a_match_over_its_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_match_over_its_bounds_is_refused(monkeypatch):
     """Q2, I6: the refusal of too many steps or words names its remedy; others are still routed."""
     monkeypatch.setattr(limits, "MAX_TOPIC_STEPS", 5)
     exchange = bound_to(*(f"#.a.#.{number}" for number in range(10)), "b")

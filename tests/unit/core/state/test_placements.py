@@ -7,12 +7,12 @@ from ackq_broker.core.state.placements import PAGE_ROWS, Placement, Placements, 
 from tests.unit.core.harness import block_rows
 
 
-def placement(first: int, count: int, block: int, selected: list[int] | None) -> Placement:
+def placement(first, count, block, selected):
     rows, durable = BitMap(selected) if selected else None, block % 3 != 0
     return Placement(first, count, block, count * 10, block, block, durable, 5, rows)
 
 
-def singles(count: int) -> Placements:
+def singles(count):
     """Placements of one row each, at the positions 1 to `count`."""
     placements = Placements()
     for position in range(1, count + 1):
@@ -20,24 +20,24 @@ def singles(count: int) -> Placements:
     return placements
 
 
-def dumped(placements: Placements) -> tuple[bytes, tuple[object, ...]]:
+def dumped(placements):
     """The runs and the scattered rows, as a snapshot has them."""
     runs, scattered = placements.dump()
     return bytes(runs), tuple(scattered.items)
 
 
-def rows_of(positions: list[int]) -> Rows:
+def rows_of(positions):
     values = np.array(positions, np.int64)
     return Rows(values, values, np.ones(len(values), np.int64), np.zeros(len(values), np.bool_))
 
 
-def located(placements: Placements, positions: list[int]) -> list[tuple[int, int]]:
+def located(placements, positions):
     """(block, row) of each position."""
     found = placements.pieces("q", rows_of(positions))
     return [(piece.block_id, row) for piece in found for row in block_rows(piece)]
 
 
-def test_pages_are_packed_and_dropped() -> None:
+def test_pages_are_packed_and_dropped():
     """I5: the rest of a large queue does not keep the pages of removed messages."""
     placements = singles(4 * PAGE_ROWS)
     survivors = BitMap64(range(7, 4 * PAGE_ROWS, 100))
@@ -52,7 +52,7 @@ def test_pages_are_packed_and_dropped() -> None:
     assert located(placements, [5 * PAGE_ROWS + 1]) == [(1, 6)]
 
 
-def test_a_dump_is_of_its_instant() -> None:
+def test_a_dump_is_of_its_instant():
     """I2, I5: runs appended, cut or removed before their pages are read do not change a dump."""
     placements = Placements()
     for first in range(1, 3 * PAGE_ROWS, 2):

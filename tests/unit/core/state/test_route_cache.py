@@ -2,14 +2,12 @@
 
 import sys
 
-import pytest
-
 from ackq import limits
 from ackq_broker.core.state.exchange import Exchange
 from ackq_broker.core.state.route_cache import RouteCache
 
 
-def test_it_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded_by_bytes(monkeypatch):
     """I5, I6: keys of all exchanges share the bound; new ones do not push out what is used."""
     monkeypatch.setattr(limits, "ROUTE_CACHE_BYTES", 10_000)
     cache = RouteCache()

@@ -11,7 +11,7 @@ from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core.state import queue as module
 from tests.rules import defined
-from tests.unit.core.harness import SECOND_US, Harness, group
+from tests.unit.core.harness import SECOND_US, group
 
 HOUR_MS = 3_600_000
 DELAY_MS = 60_000
@@ -57,7 +57,7 @@ WAYS = {
 class Message:
     """The only message of a queue, brought to a state."""
 
-    def __init__(self, harness: Harness, state: str, *, event: str) -> None:
+    def __init__(self, harness, state, *, event):
         self.harness = harness
         self.reader = None
         harness.declare("dead-letters")
@@ -149,7 +149,7 @@ class Message:
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", [*STATES, *ENDS])
-def test_a_cell(harness: Harness, event: str, state: str) -> None:
+def test_a_cell(harness, event, state):
     """I4: the message is then where the table says, or stays; what is gone does not return."""
     ways = {"expired": "expires", "dead": "expires to a queue"}
     message = Message(harness, state, event=ways.get(state, event))

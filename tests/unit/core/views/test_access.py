@@ -2,10 +2,10 @@
 
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
-from tests.unit.core.harness import ALICE, Harness
+from tests.unit.core.harness import ALICE
 
 
-def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
+def test_the_sessions_of_a_name_and_an_incarnation(harness):
     """A2: sessions by name and by incarnation, each once; with the queues they read or hold."""
     harness.declare_filled("q", 2)
     lease = harness.lease("q").reply
@@ -16,7 +16,7 @@ def test_the_sessions_of_a_name_and_an_incarnation(harness: Harness) -> None:
         assert views.session_access(harness.core.state, name, incarnation) == []
 
 
-def test_the_queues_of_a_pattern(harness: Harness) -> None:
+def test_the_queues_of_a_pattern(harness):
     """A2, S10: queues are found as a session finds them."""
     harness.declare("orders", "other", "o")
     assert views.queues_like(harness.core.state, "o?*") == ["orders", "other"]
@@ -24,7 +24,7 @@ def test_the_queues_of_a_pattern(harness: Harness) -> None:
     assert list(views.queue_names(harness.core.state)) == ["orders", "other", "o"]
 
 
-def test_writers_and_stages(harness: Harness) -> None:
+def test_writers_and_stages(harness):
     """A2, A5: the target that a writer wrote last, and the bytes of its stages."""
     assert views.committed_target(harness.core.state, "w") == ""
     harness.do(c.CommitBatch("w", 0, "r", "", (), False, "queue/q", False))

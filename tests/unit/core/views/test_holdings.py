@@ -1,15 +1,12 @@
 """Holdings of a queue (Q9): what a session or channel holds."""
 
-from __future__ import annotations
-
 from ackq.outcomes import Outcome
 from ackq_broker.core import commands as c
 from ackq_broker.core import views
 from ackq_broker.core.views.holdings import Keeper
-from tests.unit.core.harness import Harness
 
 
-def test_what_a_holding_keeps(harness: Harness) -> None:
+def test_what_a_holding_keeps(harness):
     """Q9: payload, blocks, time, and the tag of the requested message."""
     harness.declare("q")
     harness.publish_to("q", 4, row_bytes=7)
@@ -23,7 +20,7 @@ def test_what_a_holding_keeps(harness: Harness) -> None:
     assert views.holding(harness.core.state, "q", Keeper("nobody")) is None
 
 
-def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
+def test_a_lease_of_holes_alone_holds_nothing(harness):
     """Q9, S8: an operator settled all tags of the lease."""
     harness.declare_filled("q", 2)
     harness.lease("q")
@@ -33,7 +30,7 @@ def test_a_lease_of_holes_alone_holds_nothing(harness: Harness) -> None:
     assert harness.info("q").unacked == 0
 
 
-def test_who_holds_the_message_at_a_position(harness: Harness) -> None:
+def test_who_holds_the_message_at_a_position(harness):
     """Q9: the holding has the message's tag, also when positions and tags differ in order."""
     harness.declare_filled("q", 6)
     harness.deliver("one", "q", 3)

@@ -4,11 +4,10 @@ import pytest
 
 from ackq.outcomes import Outcome
 from ackq_broker.core import views
-from tests.unit.core.harness import Harness
 
 
 @pytest.fixture
-def core(harness: Harness):
+def core(harness):
     """Queues with no message, and with a ready, an unacked and a delayed message."""
     harness.declare("orders.eu", "orders.us", "x[1]", "unacked", "delayed", "empty")
     harness.publish(["orders.eu", "unacked", "delayed"])
@@ -33,6 +32,6 @@ def core(harness: Harness):
         ({"after": "f"}, ["orders.eu", "orders.us", "unacked", "x[1]"]),
     ],
 )
-def test_names_by_pattern_and_page(core, chosen, names) -> None:
+def test_names_by_pattern_and_page(core, chosen, names):
     """Q5: names ascend; a page begins after the last name of the previous page."""
     assert views.matching_names(core.state, **chosen) == names

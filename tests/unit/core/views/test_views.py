@@ -13,7 +13,7 @@ FUNCTIONS = sorted(name for name in views.__all__ if not isinstance(getattr(view
 
 
 @pytest.fixture(scope="module")
-def full() -> Harness:
+def full():
     """A core with an object of every kind."""
     harness = Harness()
     busy(harness)
@@ -66,7 +66,7 @@ def arguments(core, name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_view_changes_nothing(full: Harness, name: str) -> None:
+def test_a_view_changes_nothing(full, name):
     """I2: only records change the state: it is the same byte for byte after each view."""
     before = full.core.snapshot()
     found = getattr(views, name)(full.core.state, *arguments(full.core, name))

@@ -4,10 +4,10 @@ import pytest
 
 from ackq.errors import WriterNotFoundError
 from ackq_broker.core import views
-from tests.unit.core.harness import DAY_US, Harness
+from tests.unit.core.harness import DAY_US
 
 
-def test_writers_come_in_pages(harness: Harness) -> None:
+def test_writers_come_in_pages(harness):
     """K3, I6: pages are by name; on request they have only writers that were silent for long."""
     harness.declare("q")
     for name in ("c", "a"):

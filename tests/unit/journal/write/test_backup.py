@@ -16,13 +16,7 @@ from ackq.errors import ClosedError, PreconditionFailedError
 from ackq_broker.journal import verify
 from ackq_broker.journal.files.directory import segment_name
 from ackq_broker.journal.files.disk import Disk
-from tests.unit.journal.running_journal import (
-    TIMEOUT_S,
-    HeldAt,
-    ListingDisk,
-    opened,
-    segment_files,
-)
+from tests.unit.journal.running_journal import TIMEOUT_S, HeldAt, ListingDisk, opened, segment_files
 
 
 class LinklessDisk(Disk):

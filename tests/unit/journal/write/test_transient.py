@@ -7,12 +7,7 @@ import pytest
 
 from ackq.errors import BlockNotFoundError
 from ackq_broker.journal.write import transient
-from tests.unit.journal.running_journal import (
-    FailingDisk,
-    block_bytes,
-    block_parts,
-    opened,
-)
+from tests.unit.journal.running_journal import FailingDisk, block_bytes, block_parts, opened
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
