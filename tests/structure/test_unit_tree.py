@@ -31,7 +31,6 @@ WHOLE = {
     "client/test_public_names.py": "the lazy names of the package",
     "core/test_model.py": "queues and channels against a model",
     "core/test_model_sessions.py": "sessions against a model",
-    "core/test_rewinds.py": "retention of sessions and channels beside each other",
     "core/test_numbers.py": "the numbers in every command",
     "core/test_leaks.py": "memory of the C library, which any command may leak",
     "core/state/test_transitions.py": "the table of transitions of a message in a queue",

@@ -1,15 +1,12 @@
-"""Transactions: staged rows are invisible, and visible together at the commit, once (P1, P13)."""
+"""Transactions: refused blocks, empty commits, modes of rows (P13); see wire/publishing."""
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap, BitMap64
 
 from ackq import errors
 from ackq_broker.core import Core
 from ackq_broker.core import commands as c
-from tests.unit.core.harness import Harness, refused, routes
+from tests.unit.core.harness import refused, routes
 
 WRITER = b"t" * 16
 
@@ -21,27 +18,15 @@ class Transactor:
         self.harness = harness
         self.rows = {}
         self.next_number = 1
-        self.open()
-
-    def open(self, *, resume=False):
-        """Opens the publisher's stream."""
-        self.harness.do(c.OpenPublisher(WRITER, resume, transactional=True))
+        harness.do(c.OpenPublisher(WRITER, transactional=True))
 
     def publish(self, name, keys, *, exchange="", persistent=True, transient=()):
         """Adds a block of one row for each key to a transaction."""
         count = len(keys)
-        block = c.TransactionBlock(
-            WRITER,
-            name.encode().ljust(16),
-            BitMap64(range(self.next_number, self.next_number + count)),
-            exchange,
-            True,
-            routes(keys),
-            count,
-            10 * count,
-            persistent,
-            transient=BitMap(transient),
-        )
+        numbers = BitMap64(range(self.next_number, self.next_number + count))
+        names = WRITER, name.encode().ljust(16), numbers
+        rows = exchange, True, routes(keys), count, 10 * count, persistent
+        block = c.TransactionBlock(*names, *rows, transient=BitMap(transient))
         reply = self.harness.do(block)
         first = self.rows.get(name, 0)
         self.rows[name] = first + count
@@ -54,10 +39,6 @@ class Transactor:
         """Commits a transaction, naming the number of its published messages."""
         command = c.CommitTransaction(WRITER, name.encode().ljust(16), self.rows.get(name, 0))
         return self.harness.do(command)
-
-    def roll_back(self):
-        """Rolls back the transaction; returns the number of dropped messages."""
-        return self.harness.do(c.RollbackTransaction(WRITER))
 
 
 @pytest.fixture
@@ -111,77 +92,3 @@ def test_transient_rows_of_a_transaction_go_with_a_restart(harness, writer):
     assert harness.browse("q") == ["a0", "a1", "a4", "a5", "a6", "a7", "a8"]
     assert harness.restart() == 5
     assert harness.browse("q") == ["a0", "a4", "a5", "a8"]
-
-
-class TransactionMachine(RuleBasedStateMachine):
-    """One publisher's transactions against two lists: staged and visible rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.harness = Harness()
-        self.harness.declare("q")
-        self.writer = Transactor(self.harness)
-        self.count = 0
-        self.open: list[str] = []
-        self.visible: list[str] = []
-        self.committed = ("", 0)
-
-    @rule(rows=st.integers(1, 5))
-    def publish(self, rows: int) -> None:
-        name = f"t{self.count}-"
-        first = len(self.open)
-        self.writer.publish(name, ["q"] * rows)
-        self.open += [f"{name}{row}" for row in range(first, first + rows)]
-
-    @rule()
-    def commit(self) -> None:
-        name = f"t{self.count}-"
-        assert self.writer.commit(name) == c.CommittedTransaction(len(self.open), False)
-        if self.open:
-            self.committed = (name, len(self.open))
-        self._end(visible=True)
-
-    @rule()
-    def commit_again(self) -> None:
-        name, messages = self.committed
-        if name:
-            assert self.writer.commit(name) == c.CommittedTransaction(messages, True)
-
-    @rule()
-    def roll_back(self) -> None:
-        assert self.writer.roll_back() == len(self.open)
-        self._end()
-
-    @rule(how=st.sampled_from(["closed", "replaced", "restarted", "restored"]))
-    def lose_the_stream(self, how: str) -> None:
-        if how == "closed":
-            self.harness.do(c.ClosePublisherStream(WRITER))
-        elif how == "restarted":
-            self.harness.restart()
-        elif how == "restored":
-            self.harness.core = Core.restore(self.harness.core.snapshot())
-        self.writer.open(resume=True)
-        if self.open:
-            with pytest.raises(errors.TransactionRolledBackError):
-                self.writer.commit(f"t{self.count}-")
-        self._end()
-
-    @rule()
-    def restore(self) -> None:
-        """I2: a snapshot in the middle of a transaction changes nothing."""
-        self.harness.core = Core.restore(self.harness.core.snapshot())
-
-    def _end(self, *, visible: bool = False) -> None:
-        self.visible += self.open if visible else []
-        self.open = []
-        self.count += 1
-
-    @invariant()
-    def all_or_nothing(self) -> None:
-        """P13: visible rows were committed, and keep their order; the others only take room."""
-        assert self.harness.browse("q") == self.visible
-        assert self.harness.info("q").staged == len(self.open)
-
-
-TestTransactions = TransactionMachine.TestCase
-TestTransactions.settings = settings(max_examples=40, stateful_step_count=20)

@@ -27,8 +27,7 @@ def test_a_newer_run_drops_the_stages_of_older_ones(harness):
     new = harness.stage("w", 1, ["q"], run_id="new", name="new")
     assert harness.info("q").staged == 2
     harness.stage("w", 1, ["q"], run_id="old", name="zombie")
-    told = "does not exist"
-    refused(errors.StageMismatchError, told, harness.commit, "w", 1, old, run_id="old")
+    refused(errors.StageMismatchError, "does not exist", harness.commit, "w", 1, old, run_id="old")
     harness.commit("w", 1, new, run_id="new")
     assert harness.browse("q") == ["new0"]
 

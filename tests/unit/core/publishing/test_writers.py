@@ -84,8 +84,7 @@ def test_the_number_of_writers_is_bounded(harness, monkeypatch):
     harness.commit("a", 1)
     stage = harness.stage("b", 1, ["q"], name="b")
     for command in (c.OpenStage(ID, "new", 1, "run"), c.CommitBatch("new", 1, "run", "", ())):
-        told = "remembers 2 writers.*`ackq writer forget`"
-        refused(errors.LimitError, told, harness.do, command)
+        refused(errors.LimitError, "remembers 2 writers.*`ackq writer forget`", harness.do, command)
     assert harness.commit("a", 2) == c.CommittedBatch(0, False)
     assert harness.commit("b", 1, stage) == c.CommittedBatch(1, False)
     harness.do(c.ForgetWriter("a", force=True))

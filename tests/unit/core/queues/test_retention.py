@@ -1,4 +1,4 @@
-"""Retention by a queue (S13), and its rewind (S14); beside sessions: `test_rewinds`."""
+"""Retention by a queue (S13), and its rewind (S14); beside sessions: `SessionMachine`."""
 
 import pytest
 

@@ -40,8 +40,7 @@ def test_tags_of_no_batch_are_refused(third, told, tags):
 @pytest.mark.parametrize(("after", "last"), [(3, 9), (5, 9), (9, 8), (1, 3), (3, 6)])
 def test_a_fetch_outside_the_lease_is_refused(third, after, last):
     """S2: only the outstanding and the kept lease can be read; the refusal names the first."""
-    told = r"outstanding lease \(4, 8\]"
-    refused(errors.CheckpointMismatchError, told, third.fetch, after, last)
+    refused(errors.CheckpointMismatchError, r"outstanding lease \(4, 8\]", third.fetch, after, last)
 
 
 # --- holders ---

@@ -16,8 +16,7 @@ def test_a_lease_that_nobody_fetched_is_not_accepted(harness):
     """S11: a sink skipped the batch before a row was read; a caller may accept it explicitly."""
     harness.declare_filled("q", 3)
     reader = harness.lease("q", max_messages=2)
-    told = r"tags 1 to 2 .* any of their 2 messages"
-    refused(UnreadLeaseError, told, reader.advance, 2, **READ)
+    refused(UnreadLeaseError, r"tags 1 to 2 .* any of their 2 messages", reader.advance, 2, **READ)
     reader.note(2, batch_id=1)
     harness.restart()
     assert reader.advance(2, **READ).end_tag == 3

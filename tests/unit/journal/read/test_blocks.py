@@ -204,36 +204,6 @@ def test_many_segments_need_few_files(data, monkeypatch):
         assert len(running.journal._blocks._files._open) == 3
 
 
-def test_reads_beside_compaction(data):
-    """Readers of live blocks do not notice that segments are deleted and blocks move."""
-    live = list(range(3, 60, 5))
-    failures, stop = [], threading.Event()
-    with opened(data) as running:
-        running.append_blocks(1, 60)
-
-        def read():
-            while not stop.is_set():
-                for number in live:
-                    try:
-                        assert running.journal.read_block(number) == block_bytes(number)
-                    except Exception as error:  # noqa: BLE001 - told to the test's thread
-                        failures.append(error)
-                        return
-
-        readers = [threading.Thread(target=read) for _ in range(3)]
-        for reader in readers:
-            reader.start()
-        running.journal.free_blocks(set(range(1, 61)) - set(live))
-        for _ in range(4):
-            running.append(b"next")
-            running.snapshot()
-        stop.set()
-        for reader in readers:
-            reader.join()
-
-    assert failures == []
-
-
 def test_transient_blocks(data, monkeypatch):
     """P5: transient blocks are readable until they are freed; a file goes with its last block."""
     monkeypatch.setattr(transient, "_FILE_BYTES", 2000)
