@@ -21,7 +21,7 @@ from tests.wire.links.amqp1.artemis import Artemis  # noqa: E402
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_each_message_arrives_once(tmp_path):
-    """L5, L6, L9, L22, L23, K1, K3: each message is in Artemis once, whatever was killed."""
+    """L5, L6, L9, L22, L23, L24, K1, K3: each message is in Artemis once."""
     if missing := rabbitmq_server.missing():
         servers.absent(missing, rabbitmq_server.REMEDY)
     try:
