@@ -18,7 +18,8 @@ def with_faults(folder):
 
 
 def with_limits(folder, values):
-    """Lets a process begin with other values of `ackq.limits`, by name; `folder` is empty."""
+    """Lets a process begin with other values of `ackq.limits`, by name; `folder` may be new."""
+    Path(folder).mkdir(exist_ok=True)
     Path(folder, "limits").write_text(json.dumps(values))
     return with_faults(folder)
 
@@ -31,5 +32,6 @@ def with_slow_disk(folder, bytes_per_s):
 
 def with_change(folder, program):
     """Lets a process run a program at its start that changes the product; `folder` is its own."""
+    Path(folder).mkdir(exist_ok=True)
     Path(folder, "change.py").write_text(program)
     return with_faults(folder)

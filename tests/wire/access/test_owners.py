@@ -82,7 +82,6 @@ class Alice:
 @pytest.fixture
 def guarded(tmp_path):
     """A broker that ends no silent stream of alice's while mallory is at work."""
-    (tmp_path / "env").mkdir()
     env = machine.with_limits(tmp_path / "env", {"HEARTBEAT_MS": 1_000_000})
     with with_master(tmp_path, **env) as found:
         yield found

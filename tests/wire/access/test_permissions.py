@@ -97,6 +97,9 @@ QUEUE = {"queue": "q"}
 BINDING = {"queue": "q", "exchange": "x"}
 EXCHANGE = {"exchange": "x", "type": 2, "durable": True}
 OWNER = {"session": "s"}
+STAGE = {"owner": OWNER, "stage_id": b"s" * 16, "seal": True}
+SUBSCRIBE, GET = {"consumer": "c", "queue": "dead"}, {"queue": "dead", "messages": 1, "number": 1}
+PAST = {"session": "past", "queues": ["dead"], "holder": {"token": b"t" * 16}, "rewind": {}}
 DEAD = {"durable": True, "dead_letter_queue": "dead"}
 OBSERVERS = ("observer", "operator")
 
@@ -158,16 +161,8 @@ CASES = [
     ("AdminService.Unbind", BINDING, has("write", "read")),
     ("AdminService.PlanBrowse", QUEUE, has("read")),
     ("AdminService.Browse", QUEUE, has("read")),
-    (
-        "ConsumingService.Consume",
-        lambda _: consume(subscribe={"consumer": "c", "queue": "dead"}),
-        has("read"),
-    ),
-    (
-        "ConsumingService.Consume",
-        lambda _: consume(get={"queue": "dead", "messages": 1, "number": 1}),
-        has("read"),
-    ),
+    ("ConsumingService.Consume", lambda _: consume(subscribe=SUBSCRIBE), has("read")),
+    ("ConsumingService.Consume", lambda _: consume(get=GET), has("read")),
     ("PublishingService.Publish", lambda _: publish(), has("write")),
     ("PublishingService.Publish", lambda _: publish("x"), has("write")),
     ("PublishingService.Publish", lambda _: publish(key=["q", "dead"]), has("write")),
@@ -200,21 +195,13 @@ CASES = [
     ("SessionsService.Horizon", {}, anybody),
     ("SessionsService.Advance", lambda world: held(world, queues=["q"]), has("read")),
     ("SessionsService.Advance", lambda world: held(world, queue_pattern="q*"), has("read")),
-    (
-        "SessionsService.Advance",
-        {"session": "past", "queues": ["dead"], "holder": {"token": b"t" * 16}, "rewind": {}},
-        nobody,
-    ),
+    ("SessionsService.Advance", PAST, nobody),
     ("SessionsService.Attach", lambda world: held(world, end_tag=world.lease.end_tag), has("read")),
     ("SessionsService.Hold", hold, has("read")),
     ("SessionsService.Fetch", fetch, has("read")),
     ("SessionsService.ListSessions", {}, anybody),
     ("SessionsService.ReleaseSession", {"session": "nobody"}, operator),
-    (
-        "SessionsService.StageOutcomes",
-        lambda _: {"owner": OWNER, "stage_id": secrets.token_bytes(16), "seal": True},
-        has("read"),
-    ),
+    ("SessionsService.StageOutcomes", STAGE, has("read")),
     ("SessionsService.CommitOutcomes", {"owner": OWNER}, has("read")),
     ("SessionsService.AbortOutcomes", {}, anybody),
     ("SessionsService.BrowseLease", {"session": "s"}, has("read")),
@@ -263,8 +250,9 @@ def test_every_rpc_has_a_case_and_an_entry():
 
 @pytest.fixture(scope="module")
 def clients(table):
-    """Raw stubs as each user of the table."""
+    """Raw stubs as each user of the table; None has no token."""
     opened = {kind: table.client(kind.name) for kind in KINDS}
+    opened[None] = table.client("")
     yield opened
     for client in opened.values():
         client.channel.close()
@@ -276,19 +264,14 @@ def clients(table):
     ids=[f"{number}-{name.partition('.')[2]}" for number, (name, _, _) in enumerate(CASES)],
 )
 def test_who_may(clients, world, name, asked, may):
-    """A2: of 24 users exactly those with the permission or role for the call are admitted."""
+    """A2, A1: of 24 users exactly those with the permission or role for the call are admitted.
+
+    A stranger without a token never is.
+    """
+    error = outcome(clients[None], name, requests_of(name, asked, world))
+    assert isinstance(error, UnauthenticatedError)
     refused = {kind for kind in KINDS if is_refused(clients[kind], name, asked, world)}
     assert refused == {kind for kind in KINDS if not may(kind)}
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_without_a_token(table, world, name):
-    """A1: without a token every call is refused."""
-    short = name.removeprefix("ackq.v1.")
-    asked = next(ask for case, ask, _ in CASES if case == short)
-    with table.client("") as stranger:
-        error = outcome(stranger, short, requests_of(short, asked, world))
-    assert isinstance(error, UnauthenticatedError)
 
 
 @pytest.mark.usefixtures("world")

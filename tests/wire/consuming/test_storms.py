@@ -26,7 +26,6 @@ GROWTH_BYTES = 150_000_000
 @pytest.fixture
 def broker(tmp_path):
     """A broker that closes no channel whose client is silent: a crowd answers no heartbeats."""
-    (tmp_path / "env").mkdir()
     env = machine.with_limits(tmp_path / "env", {"HEARTBEAT_MS": 1_000_000})
     with ackq_broker.embedded(tmp_path / "data", env=env) as running:
         yield running

@@ -15,7 +15,7 @@ import pytest
 
 from ackq.client import Admin, Channel, Publisher, close_channels
 from tests import prefork
-from tests.eventually import SOON_S
+from tests.eventually import SOON_S, equals
 from tests.eventually import eventually as _eventually
 from tests.fakes import machine
 from tests.unit.conftest import pytest_pyfunc_call  # noqa: F401 - for tests that are coroutines
@@ -181,9 +181,28 @@ class EdgeQueue:
                     message.accept().result()
 
     def publish(self, ids):
-        with Publisher(self.endpoint, routing_key="q") as publisher:
-            for each in ids:
-                publisher.publish(str(each), message_id=str(each))
+        """Publishes messages with these ids, and the same numbers as bodies."""
+        self.send(*((str(each), {"message_id": str(each)}) for each in ids))
+
+    def send(self, *messages, **target):
+        """Publishes messages of a body and properties, by default to the queue itself."""
+        with Publisher(self.endpoint, **(target or {"routing_key": "q"})) as publisher:
+            for body, properties in messages:
+                publisher.publish(body, **properties)
+
+    def bury(self):
+        """Gives the queue a dead-letter queue."""
+        with Admin(self.endpoint) as admin:
+            admin.declare_queue("dead")
+            admin.delete_queue("q")
+            admin.declare_queue("q", dead_letter_queue="dead")
+
+    @property
+    def dead(self):
+        """The rows of that dead-letter queue, as (id, reason)."""
+        with Admin(self.endpoint) as admin:
+            found = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
+        return [(row["message_id"], dict(row["headers"])["ackq-dead-reason"]) for row in found]
 
 
 class LinkProcess:
@@ -269,6 +288,12 @@ def events(link, name):
     whole = link.log.rpartition("\n")[0]
     lines = [line for line in whole.splitlines() if line.startswith("{")]
     return [event for event in map(json.loads, lines) if event["event"] == f"link_{name}"]
+
+
+def all_out(link, edge):
+    """Waits until the link has published all messages, and stops it."""
+    eventually("the messages", lambda: edge.total, equals(0))
+    assert link.stop() == 0
 
 
 def filled(keys, **places):

@@ -5,9 +5,16 @@ They take `remote`, a queue or stream of another broker, which a fixture of the 
 
 import pytest
 
-from ackq.client import Publisher
 from tests.eventually import equals
-from tests.wire.links.conftest import compare, events, eventually, info, strike, strike_going_out
+from tests.wire.links.conftest import (
+    all_out,
+    compare,
+    events,
+    eventually,
+    info,
+    strike,
+    strike_going_out,
+)
 
 
 def drained(edge, accepting, count):
@@ -95,11 +102,9 @@ def test_faults(remote, edge, inbound, relay_to, accepting):
 def test_all_go_out_in_order(remote, edge, outbound):
     """L22, L23: messages go out in order, durable, with properties, and are accepted here."""
     edge.publish(range(100))
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        publisher.publish(b"100", message_id="100", headers={"a": "b"}, reply_to="r")
+    edge.send((b"100", {"message_id": "100", "headers": {"a": "b"}, "reply_to": "r"}))
     link = outbound(remote)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     before = [(n, b"%d" % n, None, None, True) for n in range(100)]
     assert remote.contents == [*before, (100, b"100", "b", "r", True)]
 
@@ -110,8 +115,7 @@ def test_kills(remote, edge, outbound):
     edge.publish(range(count))
     link = outbound(remote)
     strike_going_out(edge, (334, 167), link.kill, link.start)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     compare(remote.ids, count, 0 if remote.drops_repeated else 2)
 
 
@@ -136,7 +140,6 @@ def sent_again(remote, edge, outbound, relay_to, fault):
     edge.publish(range(cuts * part, count))
     eventually("progress", lambda: edge.total < count - cuts * part)
     fault(link)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert "link_doubts" in link.log
     assert sorted(remote.ids) == list(range(count))

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import aiormq
 import pytest
 
-from ackq.client import Admin, Publisher
+from ackq.client import Admin
 from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_link.amqp091 import fields
 from ackq_link.amqp091.properties import _unpacked
@@ -173,25 +173,18 @@ def set_size(node, size):
 @pytest.mark.parametrize("dead_letters", [True, False])
 def test_a_message_for_which_the_broker_closes(classic, edge, outbound, dead_letters):
     """L22: a message for which RabbitMQ closes is found with one more cut, and set apart alone."""
-    with Admin(edge.endpoint) as admin:
-        if dead_letters:
-            admin.declare_queue("dead")
-            admin.delete_queue("q")
-            admin.declare_queue("q", dead_letter_queue="dead")
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for number in range(60):
-            body = b"x" * 20_000 if number in {20, 25} else b"%d" % number
-            publisher.publish(body, message_id=str(number))
-        publisher.publish(b"another of this id", message_id="25")
+    if dead_letters:
+        edge.bury()
+    bodies = [b"x" * 20_000 if number in {20, 25} else b"%d" % number for number in range(60)]
+    named = [(body, {"message_id": str(number)}) for number, body in enumerate(bodies)]
+    edge.send(*named, (b"another of this id", {"message_id": "25"}))
     link = outbound(classic)
     good = {*range(60)} - {20}
     eventually("the remote messages", lambda: set(classic.ids), equals(good))
     if dead_letters:
-        with Admin(edge.endpoint) as admin:
-            eventually("the dead letters", lambda: admin.queue("dead").ready, equals(2))
-            rows = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
-        assert sorted(row["message_id"] for row in rows) == ["20", "25"]
-        assert all("larger than" in dict(row["headers"])["ackq-dead-reason"] for row in rows)
+        found = eventually("the dead letters", lambda: edge.dead, lambda dead: len(dead) == 2)
+        assert sorted(name for name, _ in found) == ["20", "25"]
+        assert all("larger than" in reason for _, reason in found)
         eventually("the settlement of what is confirmed there", lambda: edge.total, equals(0))
     else:
         eventually("the delays", lambda: edge.delayed, equals(2))
@@ -219,22 +212,17 @@ def ok_topics(rabbitmq_dialect, tmp_path):
 def test_a_topic_that_is_not_permitted(classic, edge, outbound, ok_topics):
     """L22: a message with a routing key that its user may not use is set apart alone."""
     classic.call(lambda channel: channel.queue_bind(classic.queue, "amq.topic", "ok.#"))
+    edge.bury()
     with Admin(edge.endpoint) as admin:
-        admin.declare_queue("dead")
-        admin.delete_queue("q")
-        admin.declare_queue("q", dead_letter_queue="dead")
         admin.declare_exchange("topics", "topic")
         admin.bind("topics", "q", "#")
-    with Publisher(edge.endpoint, exchange="topics") as publisher:
-        for number, key in enumerate(["ok.a", "no.b", "ok.c"]):
-            publisher.publish(b"x", message_id=str(number), routing_key=key)
+    keys = enumerate(["ok.a", "no.b", "ok.c"])
+    messages = [(b"x", {"message_id": str(number), "routing_key": key}) for number, key in keys]
+    edge.send(*messages, exchange="topics")
     link = outbound(classic, exchange="amq.topic", **ok_topics)
     eventually("the remote messages", lambda: set(classic.ids), equals({0, 2}))
-    with Admin(edge.endpoint) as admin:
-        eventually("the dead letter", lambda: admin.queue("dead").ready, equals(1))
-        (row,) = [row for batch in admin.browse("dead") for row in batch.to_pylist()]
-    assert row["message_id"] == "1"
-    assert "access to topic 'no.b'" in dict(row["headers"])["ackq-dead-reason"]
+    ((name, reason),) = eventually("the dead letter", lambda: edge.dead)
+    assert (name, "access to topic 'no.b'" in reason) == ("1", True)
     assert link.stop() == 0
 
 
@@ -259,9 +247,8 @@ def test_an_alarm_there_is_told(rabbitmq_dialect, classic, edge, outbound, talka
 
 def test_properties_too_large_for_a_frame(classic, edge, outbound):
     """L22: properties too large for a frame are refused before sending, without a cut."""
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        publisher.publish(b"large", message_id="1", headers={"h": "x" * 200_000})
-        publisher.publish(b"small", message_id="2")
+    large = {"message_id": "1", "headers": {"h": "x" * 200_000}}
+    edge.send((b"large", large), (b"small", {"message_id": "2"}))
     link = outbound(classic)
     eventually("the remote messages", lambda: classic.ready, equals(1))
     eventually("the delays", lambda: edge.delayed, equals(1))
@@ -272,9 +259,7 @@ def test_properties_too_large_for_a_frame(classic, edge, outbound):
 
 def test_a_small_window_of_bytes_stalls_nothing(classic, edge, outbound):
     """L22: with a small byte window few messages are in flight at a time, and all go out."""
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for number in range(20):
-            publisher.publish(b"x" * 300_000, message_id=str(number))
+    edge.send(*((b"x" * 300_000, {"message_id": str(number)}) for number in range(20)))
     link = outbound(classic, window_bytes=1_000_000)
     eventually("the remote messages", lambda: classic.ready, equals(20))
     assert link.stop() == 0

@@ -7,7 +7,14 @@ import pyarrow as pa
 from ackq.client import Admin, Publisher
 from ackq.diagnosis.link_state import outbound_sentences
 from tests.eventually import equals
-from tests.wire.links.conftest import PREFETCH, compare, events, eventually, strike_going_out
+from tests.wire.links.conftest import (
+    PREFETCH,
+    all_out,
+    compare,
+    events,
+    eventually,
+    strike_going_out,
+)
 from tests.wire.links.scenarios import test_all_go_out_in_order, test_kills  # noqa: F401
 
 # The most messages of a window that one batch takes.
@@ -22,10 +29,8 @@ POISON = [
 
 def test_messages_that_amqp_cannot_carry(rabbit, edge, outbound, talkative):
     """L22: messages that AMQP cannot carry are refused one by one; the others go out once."""
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for number in range(40):
-            headers = POISON[number // 10] if number % 10 == 5 else {"a": "b"}
-            publisher.publish(str(number), message_id=str(number), headers=headers)
+    headers = [POISON[n // 10] if n % 10 == 5 else {"a": "b"} for n in range(40)]
+    edge.send(*((str(n), {"message_id": str(n), "headers": headers[n]}) for n in range(40)))
     began = time.monotonic()
     link = outbound(rabbit, env=talkative)
     good = [number for number in range(40) if number % 10 != 5]
@@ -69,8 +74,7 @@ def test_cuts(classic, edge, outbound, relay_to, talkative):
     (shown,) = reported(edge, lambda each: each.cuts)
     assert shown.reason
     strike_going_out(edge, [500], here.cut, here.heal)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     compare(classic.ids, count, 2)
 
 
@@ -97,8 +101,7 @@ def test_what_is_sent_again_has_its_id(classic, edge, outbound, relay_to):
     here.release()
     here.heal()
     link.start()
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert doubts(link) >= SHARE
     sent = [(properties.message_id, int(body)) for properties, body in classic.take()]
     assert len(sent) >= 200 + 2 * SHARE

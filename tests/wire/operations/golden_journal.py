@@ -7,73 +7,35 @@ and a SIGKILL at its end. The broker's clock is in the year 2100, so that no ret
 in the meantime.
 """
 
-import asyncio
-import multiprocessing
-import os
 import shutil
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from ackq.v1 import admin_pb2, publishing_pb2
-from ackq_broker import server
-from ackq_broker.engine.clock import BrokerClock
-from ackq_broker.journal.failpoints import unarmed
+from ackq_broker import embedded
 from ackq_broker.journal.files.format import SegmentHeader
-from ackq_broker.service.transport.listening import address
 from tests.eventually import eventually
+from tests.fakes import machine
 from tests.fakes.blocks import encoded
 from tests.fakes.raw_client import TIMEOUT_S, Client, holder
 
-SEGMENT_BYTES = 6 * 1024
-IN_2100_NS = 4_102_488_000 * 1_000_000_000
+# A broker with small segments and the clock of 2100.
+CHANGE = """
+import time
+from ackq_broker import server
+from ackq_broker.engine.clock import BrokerClock
+
+began, serve = time.time_ns(), server.serve
+in_2100_ns = 4_102_488_000 * 1_000_000_000
+_, *others = BrokerClock.__init__.__defaults__[1:]
+BrokerClock.__init__.__defaults__ = (0, lambda: time.time_ns() - began + in_2100_ns, *others)
+server.serve = lambda options, *more: serve(options._replace(segment_bytes=6 * 1024), *more)
+"""
 ROW_BYTES = 5
 ACCEPTED, FAILED, REJECTED = 1, 2, 3
 TRANSACTION = publishing_pb2.PUBLISH_MODE_TRANSACTION
 READER = holder(token=b"h" * 16)
-
-
-def serve(directory, port_of):
-    """Runs a broker with small segments and the clock of 2100, until SIGTERM."""
-    began = time.time_ns()
-    _, *others = BrokerClock.__init__.__defaults__[1:]
-    BrokerClock.__init__.__defaults__ = (0, lambda: time.time_ns() - began + IN_2100_NS, *others)
-    options = server.Options(
-        directory,
-        (address("127.0.0.1:0"),),
-        sync=True,
-        failpoint=unarmed,
-        segment_bytes=SEGMENT_BYTES,
-    )
-
-    async def main():
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-        await server.serve(options, stop, lambda ready: port_of.put(ready.port))
-
-    asyncio.run(main())
-
-
-class Broker:
-    """A broker process on a directory, with a client; ends by the given signal."""
-
-    def __init__(self, directory, ends):
-        spawn = multiprocessing.get_context("spawn")
-        port_of = spawn.Queue()
-        self._process = spawn.Process(target=serve, args=(directory, port_of))
-        self._process.start()
-        self._client = Client(f"127.0.0.1:{port_of.get(timeout=60)}")
-        self._ends = ends
-
-    def __enter__(self):
-        return self._client
-
-    def __exit__(self, *_):
-        os.kill(self._process.pid, self._ends)
-        self._process.join()
-        self._client.channel.close()
 
 
 def publish(stream, first, *bodies, key, **options):
@@ -176,11 +138,15 @@ def make(folder):
     """Makes the journal in a folder that does not exist yet."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary, "data")
-        with Broker(directory, signal.SIGTERM) as client:
-            first_life(client)
-            churn(client, directory)
-        with Broker(directory, signal.SIGKILL) as client:
-            second_life(client)
+        env = machine.with_change(Path(temporary, "change"), CHANGE)
+        with embedded(directory, env=env) as broker:
+            with Client(broker.endpoint) as client:
+                first_life(client)
+                churn(client, directory)
+            broker.restart()
+            with Client(broker.endpoint) as client:
+                second_life(client)
+            broker.kill()
         (directory / "LOCK").unlink()
         for path in directory.glob("*.new"):
             path.unlink()

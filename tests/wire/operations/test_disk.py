@@ -58,7 +58,6 @@ def publish(endpoint, rows, *, kept_one_in):
 @pytest.fixture
 def hasty(tmp_path):
     """A broker that gives room back after a tenth of the usual time."""
-    (tmp_path / "change").mkdir()
     env = machine.with_change(tmp_path / "change", HASTY)
     with ackq_broker.embedded(tmp_path / "data", env=env) as running:
         yield running

@@ -6,10 +6,8 @@ from tests.optional import needs
 
 needs("proton", "amqp1")
 
-from ackq.client import Publisher  # noqa: E402
-from tests.eventually import equals  # noqa: E402
 from tests.wire.links.amqp1.servers import EXCHANGE, OPEN_TOPIC, SMALL, TOPIC  # noqa: E402
-from tests.wire.links.conftest import eventually  # noqa: E402
+from tests.wire.links.conftest import all_out, eventually  # noqa: E402
 from tests.wire.links.scenarios import (  # noqa: E402, F401 - scenarios of every protocol
     sent_again,
     test_all_go_out_in_order,
@@ -29,23 +27,18 @@ def test_artemis_drops_what_comes_again(artemis, edge, outbound, relay_to):
 
 def test_one_id_for_two_messages(artemis, edge, outbound):
     """L23: two messages with one id and different bodies are two messages, also for Artemis."""
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for body in ("one", "two"):
-            publisher.publish(body, message_id="5")
+    edge.send(*((body, {"message_id": "5"}) for body in ("one", "two")))
     link = outbound(artemis)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert [bytes(each.body) for each in artemis.browse()] == [b"one", b"two"]
 
 
 def test_a_message_of_a_topic(artemis, edge, outbound):
     """L22: what was sent to a topic, and says so, is stored by a queue that it goes out to."""
     noted = {"amqp-properties": '{"annotations": {"x-opt-jms-dest": {"!byte": 1}}}'}
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        publisher.publish("one", message_id="5", headers=noted)
+    edge.send(("one", {"message_id": "5", "headers": noted}))
     link = outbound(artemis)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert artemis.ids == [5]
 
 
@@ -87,6 +80,5 @@ def test_artemis_creates_a_queue(artemis_queues, edge, outbound, queue):
     """L22: where Artemis has no queue, and may create one, it keeps what a link publishes."""
     edge.publish(range(3))
     link = outbound(artemis_queues(f"{queue}::{queue}"), broker_queue=queue)
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert artemis_queues(f"{queue}::{queue}").ids == [0, 1, 2]

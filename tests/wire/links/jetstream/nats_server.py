@@ -178,8 +178,7 @@ class Stream:
         self.typed = {"headers": {"a": "b", "Content-Type": "text/plain"}}  # for `publish`
         self.endpoint = f"127.0.0.1:{server.port}"
         self.name = f"S{uuid.uuid4().hex[:8]}"
-        self.make(**(stream or {}))
-        self.consumer(**consumer)
+        self.make(stream, **consumer)
 
     def at(self, endpoint):
         """The URL for a link, by this endpoint."""
@@ -193,19 +192,19 @@ class Stream:
             return {**there, "broker_queue": f"{self.name}/link"}
         return {**there, "broker_queue": self.name, "routing_key": f"{self.name}.x"}
 
-    def make(self, **more):
-        kind = {"retention": "workqueue", "storage": "file", "num_replicas": 1, **more}
-        own = {"name": self.name, "subjects": [f"{self.name}.>"]}
-        self.server.ask(f"STREAM.CREATE.{self.name}", **own, **kind)
-
-    def consumer(self, name="link", **more):
-        kind = {"ack_policy": "explicit", "ack_wait": 10**9, "max_ack_pending": 1000, **more}
-        config = {"durable_name": name, **kind}
-        subject = f"CONSUMER.DURABLE.CREATE.{self.name}.{name}"
+    def make(self, stream=None, **consumer):
+        own = {"name": self.name, "subjects": [f"{self.name}.>"], "retention": "workqueue"}
+        own |= {"storage": "file", "num_replicas": 1, **(stream or {})}
+        self.server.ask(f"STREAM.CREATE.{self.name}", **own)
+        kind = {"ack_policy": "explicit", "ack_wait": 10**9, "max_ack_pending": 1000, **consumer}
+        subject = f"CONSUMER.DURABLE.CREATE.{self.name}.link"
+        config = {"durable_name": "link", **kind}
         self.server.ask(subject, stream_name=self.name, config=config)
 
-    def delete(self):
+    def make_anew(self):
+        """Deletes the stream, and makes another one of its name."""
         self.server.ask(f"STREAM.DELETE.{self.name}")
+        self.make()
 
     def publish(self, ids, headers=None, subject="x"):
         """Publishes messages with these numbers as ids and bodies."""

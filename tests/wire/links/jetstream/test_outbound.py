@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from ackq import limits
-from ackq.client import Admin, Publisher
+from ackq.client import Admin
 from tests.eventually import equals
-from tests.wire.links.conftest import events, eventually, refused
+from tests.wire.links.conftest import all_out, events, eventually, refused
 from tests.wire.links.jetstream.nats_server import NatsServer, Stream
 from tests.wire.links.scenarios import sent_again, test_all_go_out_in_order  # noqa: F401
 
@@ -25,22 +25,17 @@ def test_what_comes_again_is_dropped_there(stream, edge, outbound, relay_to):
 def test_one_id_for_two_messages(nats_server, edge, outbound):
     """L23: of two messages with one id the second waits until the duplicate window has passed."""
     stream = Stream(nats_server, {"duplicate_window": 5 * 10**9})
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for body in ("1", "2"):
-            publisher.publish(body, message_id="5")
+    edge.send(*((body, {"message_id": "5"}) for body in ("1", "2")))
     link = outbound(stream)
     eventually("both", lambda: stream.ids, equals([1, 2]))
-    eventually("the messages", lambda: edge.total, equals(0))
-    assert link.stop() == 0
+    all_out(link, edge)
     assert "another message with this id" in link.log
 
 
 def test_a_stream_that_transforms_subjects(nats_server, edge, outbound):
     """L23: a repetition is one message, though the stream has it under another subject."""
     stream = Stream(nats_server, {"subject_transform": {"src": ">", "dest": "kept.>"}})
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        for _ in range(2):
-            publisher.publish("1", message_id="1")
+    edge.publish([1, 1])
     link = outbound(stream)
     eventually("the messages", lambda: edge.total_with_delayed, equals(0))
     assert link.stop() == 0
@@ -50,26 +45,10 @@ def test_a_stream_that_transforms_subjects(nats_server, edge, outbound):
 def test_what_no_stream_takes(stream, edge, outbound):
     """L22: a message to a subject that no stream takes waits at the edge."""
     link = outbound(stream, routing_key="")
-    with Publisher(edge.endpoint, routing_key="q") as publisher:
-        publisher.publish(b"1", message_id="1")
+    edge.publish([1])
     eventually("refused", lambda: "no stream takes 'q'" in link.log)
     assert link.stop() == 0
     eventually("the message", lambda: edge.total, equals(1))
-
-
-@pytest.fixture
-def dead(edge):
-    """The rows of a dead-letter queue, which the edge's queue gets."""
-    with Admin(edge.endpoint) as admin:
-        admin.declare_queue("dead")
-        admin.delete_queue("q")
-        admin.declare_queue("q", dead_letter_queue="dead")
-
-    def rows():
-        with Admin(edge.endpoint) as admin:
-            return [row for batch in admin.browse("dead") for row in batch.to_pylist()]
-
-    return rows
 
 
 def put(edge, *subjects):
@@ -77,48 +56,53 @@ def put(edge, *subjects):
     with Admin(edge.endpoint) as admin:
         admin.declare_exchange("all", "fanout")
         admin.bind("all", "q")
-    with Publisher(edge.endpoint, exchange="all") as publisher:
-        for number, subject in enumerate(subjects, 1):
-            short = len(subject) <= limits.MAX_ROUTING_KEY_BYTES
-            place = {"routing_key": subject} if short else {"headers": {"nats-subject": subject}}
-            publisher.publish(str(number), message_id=str(number), **place)
+    messages = []
+    for number, subject in enumerate(subjects, 1):
+        short = len(subject) <= limits.MAX_ROUTING_KEY_BYTES
+        place = {"routing_key": subject} if short else {"headers": {"nats-subject": subject}}
+        messages.append((str(number), {"message_id": str(number), **place}))
+    edge.send(*messages, exchange="all")
 
 
-def test_orders_to_the_server(stream, nats_server, edge, outbound, dead):
+def test_orders_to_the_server(stream, nats_server, edge, outbound):
     """L22: a message to a subject of the server's API is no request: it is a dead letter here."""
     other = Stream(nats_server)
     other.publish(range(3))
+    edge.bury()
     subjects = [f"$JS.API.STREAM.{each}.{other.name}" for each in ("PURGE", "DELETE")]
     put(edge, *subjects, f"{stream.name}.x")
     link = outbound(stream, routing_key="")
     eventually("the message behind", lambda: stream.ids, equals([3]))
-    eventually("the dead letters", lambda: len(dead()), equals(2))
+    eventually("the dead letters", lambda: len(edge.dead), equals(2))
     assert link.stop() == 0
     assert other.ids == [0, 1, 2]
     assert subjects[0] in refused(outbound(stream, routing_key=subjects[0]), edge)
 
 
-def test_no_permission_for_a_subject(stream, edge, outbound):
-    """L17, L22: a message that the user may not publish waits; those behind it go out."""
-    put(edge, "denied.x", f"{stream.name}.x")
-    link = outbound(stream, broker=f"nats://no_publish@{stream.endpoint}", routing_key="")
+def waits_alone(stream, edge, outbound, subject, why, **keys):
+    """Sends a message that waits with this reason, and another one, which goes out, over no cut."""
+    put(edge, subject, f"{stream.name}.x")
+    link = outbound(stream, routing_key="", **keys)
     eventually("the message behind", lambda: stream.ids, equals([2]))
-    eventually("refused", lambda: "may not publish to 'denied.x'" in link.log)
+    eventually("refused", lambda: why in link.log)
     assert link.stop() == 0
     assert not events(link, "cut")
-    eventually("the message", lambda: edge.total, equals(1))
+    eventually("the message", lambda: edge.total_with_delayed, equals(1))
+
+
+def test_no_permission_for_a_subject(stream, edge, outbound):
+    """L17, L22: a message that the user may not publish waits; those behind it go out."""
+    user = f"nats://no_publish@{stream.endpoint}"
+    why = "may not publish to 'denied.x'"
+    waits_alone(stream, edge, outbound, "denied.x", why, broker=user)
 
 
 def test_a_subject_of_another_stream(stream, nats_server, edge, outbound):
     """L22: that stream stores nothing of a message to it, which waits; those behind it go out."""
     other = Stream(nats_server)
-    put(edge, f"{other.name}.x", f"{stream.name}.x")
-    link = outbound(stream, routing_key="")
-    eventually("the message behind", lambda: stream.ids, equals([2]))
-    eventually("refused", lambda: f"the subject is of stream '{other.name}'" in link.log)
+    why = f"the subject is of stream '{other.name}'"
+    waits_alone(stream, edge, outbound, f"{other.name}.x", why)
     assert other.left == 0
-    assert link.stop() == 0
-    eventually("the message", lambda: edge.total_with_delayed, equals(1))
 
 
 @pytest.fixture
@@ -131,15 +115,16 @@ def small(tmp_path, nats_authority):
 
 
 @pytest.mark.parametrize(("kind", "size", "cuts"), [("nats_server", 4_200, 0), ("small", 1_100, 2)])
-def test_a_long_subject(request, edge, outbound, dead, kind, size, cuts):
+def test_a_long_subject(request, edge, outbound, kind, size, cuts):
     """L22: a subject over what a server takes by default is a dead letter at once; one over what a
     server takes that is set to less, when it closed because of it.
     """
     stream = Stream(request.getfixturevalue(kind).ready())
+    edge.bury()
     put(edge, f"{stream.name}.{'y' * size}", f"{stream.name}.x")
     link = outbound(stream, routing_key="")
     eventually("the message behind", lambda: stream.ids, equals([2]))
-    eventually("the dead letter", lambda: [row["message_id"] for row in dead()], equals(["1"]))
+    eventually("the dead letter", lambda: [name for name, _ in edge.dead], equals(["1"]))
     assert link.stop() == 0
     assert len(events(link, "cut")) == cuts
 
@@ -147,21 +132,13 @@ def test_a_long_subject(request, edge, outbound, dead, kind, size, cuts):
 def test_a_subject_of_a_service(stream, nats_server, edge, outbound):
     """L22: an answer that is none of the stream refuses its message; those behind it go out."""
 
-    def sent():
-        put(edge, "service", f"{stream.name}.x")
-        link = outbound(stream, routing_key="")
-        eventually("the message behind", lambda: stream.ids, equals([2]))
-        eventually("refused", lambda: "'service' is answered by another subscriber" in link.log)
-        assert link.stop() == 0
-        assert not events(link, "cut")
-
     async def answer(message):
         await message.respond(b"OK")
 
     async def serving(client):
         await client.subscribe("service", cb=answer)
         await client.flush()
-        await asyncio.to_thread(sent)
+        why = "'service' is answered by another subscriber"
+        await asyncio.to_thread(waits_alone, stream, edge, outbound, "service", why)
 
     nats_server.call(serving)
-    eventually("the message", lambda: edge.total_with_delayed, equals(1))

@@ -50,9 +50,7 @@ def test_a_stream_made_anew(stream, edge, inbound):
     stream.publish(range(3))
     link = inbound(stream)
     eventually("the messages", lambda: edge.ready, equals(3))
-    stream.delete()
-    stream.make()
-    stream.consumer()
+    stream.make_anew()
     stream.publish(range(3, 6))
     eventually("the cut", lambda: "was deleted and created again" in link.log)
     assert link.stop() == 0
@@ -70,9 +68,7 @@ def test_a_stream_made_anew_under_a_full_window(stream, edge, inbound, accepting
     stream.publish(range(20))
     link = inbound(stream, prefetch=10)
     eventually("the messages", lambda: edge.ready, equals(10))
-    stream.delete()
-    stream.make()
-    stream.consumer()
+    stream.make_anew()
     stream.publish(range(20, 40))
     while accepting.step():
         pass
