@@ -4,11 +4,8 @@ from contextlib import suppress
 
 import pika
 
-from ackq.client import Admin
-from tests.crash.links.driver import DriverProcess
-from tests.crash.links.fault_run import IN, OUT, QueryRun, delivered
+from tests.crash.links.fault_run import QueryRun, delivered
 from tests.crash.links.numbered import NumberedPublishing
-from tests.crash.links.sides import SparkSide
 from tests.eventually import eventually
 from tests.fakes.certificates import Authority
 from tests.wire.brokers.rabbitmq_server import RabbitMqServer, parameters
@@ -17,8 +14,6 @@ from tests.wire.links.amqp1.servers import DEAD_LETTERS, PASSWORD, QUEUES, USER
 from tests.wire.links.managed.node import password_file
 
 QUEUE = "orders"
-# Of either link; far fewer messages are in flight than Artemis remembers (L23).
-PREFETCH = 500
 PAUSE_S = 0.03
 
 
@@ -40,7 +35,7 @@ class Chain(QueryRun):
         folder: Folder for data and logs.
     """
 
-    def build(self, stack):
+    def links(self, stack):
         from tests.wire.links.amqp1.peer import Peer  # `--help` needs no client of AMQP 1.0
 
         self.artemis = stack.enter_context(
@@ -49,24 +44,20 @@ class Chain(QueryRun):
         self.peer = Peer(self.artemis, QUEUES[0])
         self.rabbit = stack.enter_context(RabbitMqServer(self.folder / "rabbitmq"))
         there = self.relay(stack, "there", self.rabbit.endpoint)
-        here = self.relay(stack, "here", self.edge.endpoint)
         beyond = self.relay(stack, "artemis", f"127.0.0.1:{self.artemis.port}")
-        driver = self.relay(stack, "spark", self.edge.endpoint)
-        self._declare()
-        inbound = {"name": IN, "direction": "in", "broker": f"amqp://127.0.0.1:{there.port}"}
-        inbound |= {"broker-queue": QUEUE, "queue": IN, "prefetch": PREFETCH}
-        outbound = {"name": OUT, "direction": "out", "protocol": "amqp1", "queue": OUT}
-        outbound |= {"broker": f"amqp://{USER}@127.0.0.1:{beyond.port}", "prefetch": PREFETCH}
+        quorum = {"x-queue-type": "quorum"}
+        self._call(lambda channel: channel.queue_declare(QUEUE, durable=True, arguments=quorum))
+        # A queue is declared before it is on disk: a killed node could lose it.
+        self.rabbit.evaluate("mnesia:sync_log().")
+        inbound = {"broker": f"amqp://127.0.0.1:{there.port}", "broker-queue": QUEUE}
+        outbound = {"protocol": "amqp1", "broker": f"amqp://{USER}@127.0.0.1:{beyond.port}"}
         outbound |= {"password-file": password_file(self.folder, PASSWORD)}
-        outbound |= {"broker-queue": self.peer.queue}
-        self.write_links(here.endpoint, [inbound, outbound])
-        process = DriverProcess(self.folder / "spark", driver.endpoint, to_queue=[(IN, OUT)])
-        self.spark = SparkSide(self, process)
+        return inbound, outbound | {"broker-queue": self.peer.queue}
 
     def run(self, seconds):
         """Runs faults for `seconds`; returns the result in Artemis."""
         publishing = NumberedPublishing(
-            [self.rabbit.port], QUEUE, PAUSE_S, lambda: self.figures["written"]
+            self.rabbit.port, QUEUE, PAUSE_S, lambda: self.figures["written"]
         )
         self.burn(publishing, seconds)
         self.figures["published again"] = publishing.sent - len(publishing.confirmed)
@@ -91,18 +82,6 @@ class Chain(QueryRun):
             "kill rabbitmq": self.kill_and_start(self.rabbit),
             "kill artemis": self.kill_and_start(self.artemis),
         }
-
-    def _declare(self):
-        self._call(
-            lambda channel: channel.queue_declare(
-                QUEUE, durable=True, arguments={"x-queue-type": "quorum"}
-            )
-        )
-        # A queue is declared before it is on disk: a killed node could lose it.
-        self.rabbit.evaluate("mnesia:sync_log().")
-        with Admin(self.edge.endpoint) as admin:
-            for name in (IN, OUT):
-                admin.declare_queue(name)
 
     def _queue_there(self):
         return self._call(lambda channel: channel.queue_declare(QUEUE, passive=True)).method

@@ -1,6 +1,7 @@
 """The Spark driver of [query.py](query.py) as a process that is killed and restarted."""
 
 import itertools
+import json
 from pathlib import Path
 
 from tests.crash import fire, standing
@@ -29,13 +30,9 @@ class DriverProcess:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._queues = [*to_table, *(queue for queue, _ in to_queue)]
-        self._arguments = ["--endpoint", endpoint, "--folder", str(self.folder)]
-        for queue in to_table:
-            self._arguments += ["--to-table", queue]
-        for queue, target in to_queue:
-            self._arguments += ["--to-queue", f"{queue}:{target}"]
-        self._arguments += ["--id-of-body"] if id_of_body else []
-        self._arguments += ["--retain"] if retain else []
+        targets = dict.fromkeys(to_table) | dict(to_queue)
+        self._plan = {"endpoint": endpoint, "folder": str(self.folder), "targets": targets}
+        self._plan |= {"id_of_body": id_of_body, "retain": retain}
         self._process = None
         self._runs = 0
         self._before = {}
@@ -45,7 +42,7 @@ class DriverProcess:
         """Starts the driver, from its checkpoints."""
         self._runs += 1
         self._before = self._batches()
-        arguments = ["-m", "tests.crash.links.query", *self._arguments]
+        arguments = ["-m", "tests.crash.links.query", json.dumps(self._plan)]
         self._process = spark_process(arguments, self._log, self.folder / "local")
 
     @property

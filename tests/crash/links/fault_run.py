@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from ackq.client import Admin, close_channels
 from ackq_broker import embedded, embedding
+from tests.crash.links.driver import DriverProcess
 from tests.crash.links.faults import Faults
+from tests.crash.links.sides import SparkSide
 from tests.crash.links.summary import COUNTS, fault_lines, status
 from tests.fakes.faults import Schedule
 from tests.fakes.relay import Relay
@@ -22,6 +24,8 @@ from tests.wire.operations.processes import command, environment
 
 # The queues of the local broker that a query reads and writes, and the links to and from them.
 IN, OUT = "in", "out"
+# Of either link: far fewer messages are in flight than Artemis remembers (L23).
+PREFETCH = 500
 CALM_S = 600
 STOP_S = 300
 # For a starved machine, or a log of some 100,000 records: a tenth of a millisecond of CPU each.
@@ -331,8 +335,34 @@ def command_line(document, burn, lines, more=None):
 class QueryRun(FaultRun):
     """A run from a remote queue to another one: a link to `in`, a query to `out`, a link from it.
 
-    `build` sets `spark`; `run` needs `publishing`, a thread with an event `over` that ends it.
+    `run` needs `publishing`, a thread with an event `over` that ends it.
     """
+
+    # Whether the query gives each message its body as its id.
+    id_of_body = False
+
+    def build(self, stack):
+        inbound, outbound = self.links(stack)
+        here = self.relay(stack, "here", self.edge.endpoint)
+        driver = self.relay(stack, "spark", self.edge.endpoint)
+        links = []
+        with Admin(self.edge.endpoint) as admin:
+            for name, direction, keys in ((IN, "in", inbound), (OUT, "out", outbound)):
+                admin.declare_queue(name)
+                both = {"name": name, "direction": direction, "queue": name, "prefetch": PREFETCH}
+                links.append({**both, **keys})
+        self.write_links(here.endpoint, links)
+        process = DriverProcess(
+            self.folder / "spark",
+            driver.endpoint,
+            to_queue=[(IN, OUT)],
+            id_of_body=self.id_of_body,
+        )
+        self.spark = SparkSide(self, process)
+
+    @abc.abstractmethod
+    def links(self, stack):
+        """Starts the remote brokers; returns the keys of the link in, and those of the link out."""
 
     def burn(self, publishing, seconds):
         """Runs faults for `seconds` once Spark works, then calm, until everything is finished."""

@@ -15,7 +15,12 @@ from tests.crash.links.world import ALL, TWELVE, World
 
 def burn(seed, seconds, folder, combinations=ALL):
     """A run; returns (violations, the verdicts, the world)."""
-    with World(seed, Path(folder), combinations) as world:
+    return judged(World(seed, Path(folder), combinations), seconds)
+
+
+def judged(world, seconds):
+    """A run of a world; returns (violations, the verdicts, the world)."""
+    with world:
         verdicts = world.run(seconds)
     wrong = [f"{each.name}: {verdict}" for each, verdict in verdicts.items() if verdict.wrong]
     return wrong + world.problems, verdicts, world

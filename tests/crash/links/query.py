@@ -1,31 +1,17 @@
 """A Spark driver whose streaming queries read queues of a local broker, until it is killed.
 
-    python -m tests.crash.links.query --endpoint HOST:PORT --folder FOLDER \\
-        --to-table orders --to-queue in:out
-
-`--to-table QUEUE` appends the queue to the Delta table FOLDER/table-QUEUE, and `--to-queue A:B`
-moves queue A to queue B, both exactly once: each with its checkpoint FOLDER/checkpoint-QUEUE. A
-query that fails ends the driver.
+Its one argument is the plan of a `DriverProcess`, as JSON. A queue with a target goes to that one,
+another to the Delta table FOLDER/table-QUEUE: exactly once, with its checkpoint
+FOLDER/checkpoint-QUEUE. A query that fails ends the driver.
 """
 
-import argparse
+import json
+import sys
 from pathlib import Path
 
 from ackq.spark import configure
 from tests.crash import local_spark
 from tests.crash.links.table import table_folder
-
-
-def arguments():
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--endpoint", required=True)
-    parser.add_argument("--folder", required=True, type=Path)
-    parser.add_argument("--to-table", action="append", default=[], metavar="QUEUE")
-    parser.add_argument("--to-queue", action="append", default=[], metavar="QUEUE:TARGET")
-    parser.add_argument("--id-of-body", action="store_true", help="a message's body is its id")
-    parser.add_argument("--retain", action="store_true", help="sessions that can be read again")
-    return parser.parse_args()
 
 
 def start_spark(folder, *, delta):
@@ -35,37 +21,30 @@ def start_spark(folder, *, delta):
     return configure(made, fast_workers=True).getOrCreate()
 
 
-def start_query(spark, args, queue, target=None):
+def start_query(spark, plan, queue, target):
     """Starts the query of a queue: to another queue, or without one to its table."""
     source = spark.readStream.format("ackq").options(
-        endpoint=args.endpoint, queue=queue, maxMessagesPerTrigger="2000"
+        endpoint=plan["endpoint"], queue=queue, maxMessagesPerTrigger="2000"
     )
-    if args.retain:
+    if plan["retain"]:
         source = source.options(session=queue, retain="12h", startFrom="earliest")
-    name = "cast(body as string) as message_id" if args.id_of_body else "message_id"
+    name = "cast(body as string) as message_id" if plan["id_of_body"] else "message_id"
     rows = source.load().selectExpr(name, "body")
-    writer = rows.writeStream.format("delta" if target is None else "ackq")
-    if target is not None:
-        writer = writer.options(endpoint=args.endpoint, queue=target)
-    checkpoint = args.folder / f"checkpoint-{queue}"
-    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(queue)
-    writer = writer.trigger(processingTime="200 milliseconds")
-    return (
-        writer.start()
-        if target is not None
-        else writer.start(str(table_folder(args.folder, queue)))
-    )
+    folder = Path(plan["folder"])
+    writer = rows.writeStream.option("checkpointLocation", str(folder / f"checkpoint-{queue}"))
+    writer = writer.queryName(queue).trigger(processingTime="200 milliseconds")
+    if target is None:
+        writer.format("delta").start(str(table_folder(folder, queue)))
+    else:
+        writer.format("ackq").options(endpoint=plan["endpoint"], queue=target).start()
 
 
 def main():
     """Runs the queries until one fails."""
-    args = arguments()
-    spark = start_spark(args.folder, delta=bool(args.to_table))
-    for queue in args.to_table:
-        start_query(spark, args, queue)
-    for pair in args.to_queue:
-        queue, _, target = pair.partition(":")
-        start_query(spark, args, queue, target)
+    plan = json.loads(sys.argv[1])
+    spark = start_spark(Path(plan["folder"]), delta=None in plan["targets"].values())
+    for queue, target in plan["targets"].items():
+        start_query(spark, plan, queue, target)
     spark.streams.awaitAnyTermination()
 
 

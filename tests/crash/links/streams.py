@@ -20,24 +20,19 @@ from contextlib import suppress
 
 import nats
 
-from ackq.client import Admin
-from tests.crash.links.driver import DriverProcess
 from tests.crash.links.fault_run import (
     CALM_S,
-    IN,
-    OUT,
+    PREFETCH,
     QueryRun,
     burnt,
     command_line,
     delivered,
     delivered_lines,
 )
-from tests.crash.links.sides import SparkSide
 from tests.fakes.certificates import Authority
 from tests.wire.links.jetstream.nats_server import PASSWORD, Stream, cluster
 from tests.wire.links.managed.node import password_file
 
-PREFETCH = 500
 PAUSE_S = 0.02
 AHEAD = 2_000
 # Seconds for which a link or a server is silent: about AckWait, and far beyond it.
@@ -94,12 +89,14 @@ class Streams(QueryRun):
         sync: Whether the servers sync each write.
     """
 
+    id_of_body = True
+
     def __init__(self, seed, folder, ack="settled", *, sync=False):
         super().__init__(seed, folder)
         self.ack, self.sync = ack, sync
         self.rng = random.Random(f"{seed} streams")
 
-    def build(self, stack):
+    def links(self, stack):
         servers = cluster(self.folder, Authority(self.folder / "authority"), sync=self.sync)
         self.servers = stack.enter_context(servers)
         replicated, window = {"num_replicas": 3}, {"duplicate_window": 600 * _SECOND}
@@ -109,22 +106,11 @@ class Streams(QueryRun):
         self.second = Stream(self.servers[0], {**replicated, **window, "retention": "limits"})
         # As a load balancer does, the relay sends new connections to a server that lives.
         there = self.relay(stack, "there", f"127.0.0.1:{self.servers[0].port}")
-        here = self.relay(stack, "here", self.edge.endpoint)
-        driver = self.relay(stack, "spark", self.edge.endpoint)
-        with Admin(self.edge.endpoint) as admin:
-            for name in (IN, OUT):
-                admin.declare_queue(name)
         both = {"protocol": "nats", "broker": f"nats://link@127.0.0.1:{there.port}"}
-        both |= {"password-file": password_file(self.folder, PASSWORD), "prefetch": PREFETCH}
-        inbound = {"name": IN, "direction": "in", "queue": IN, "ack": self.ack}
-        inbound |= {"broker-queue": f"{self.first.name}/link"}
-        outbound = {"name": OUT, "direction": "out", "queue": OUT}
-        outbound |= {"broker-queue": self.second.name, "routing-key": f"{self.second.name}.x"}
-        self.write_links(here.endpoint, [{**both, **inbound}, {**both, **outbound}])
-        process = DriverProcess(
-            self.folder / "spark", driver.endpoint, to_queue=[(IN, OUT)], id_of_body=True
-        )
-        self.spark = SparkSide(self, process)
+        both |= {"password-file": password_file(self.folder, PASSWORD)}
+        inbound = {"broker-queue": f"{self.first.name}/link", "ack": self.ack}
+        outbound = {"broker-queue": self.second.name, "routing-key": f"{self.second.name}.x"}
+        return {**both, **inbound}, {**both, **outbound}
 
     def run(self, seconds):
         """Runs faults for `seconds`; returns the content of the second stream."""

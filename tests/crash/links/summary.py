@@ -13,9 +13,8 @@ def lines(verdicts, figures):
     yield from fault_lines(figures)
     with_ids = [verdict for each, verdict in verdicts.items() if each.content == "ids"]
     without = [verdict for each, verdict in verdicts.items() if each.content != "ids"]
-    yield _line("with ids", _sum(with_ids))
-    yield _line("without ids", _sum(without))
-    yield _line("in all", _sum([*with_ids, *without]))
+    sums = {"with ids": with_ids, "without ids": without, "in all": [*with_ids, *without]}
+    yield from (_line(name, _sum(each)) for name, each in sums.items() if each)
 
 
 def fault_lines(figures):

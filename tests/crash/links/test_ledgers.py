@@ -1,4 +1,4 @@
-"""The basis of the link ledgers: the rows of a Delta table, and the verdict on a killed leader."""
+"""The basis of the link ledgers: the rows of a Delta table."""
 
 import json
 
@@ -6,7 +6,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.crash.links.leader import judge
 from tests.crash.links.table import TableRows
 
 
@@ -46,22 +45,3 @@ def test_a_table_that_removes_rows_is_no_ledger(table):
     table([("1", b"one")], remove={"path": "x"})
     with pytest.raises(AssertionError, match="removes rows"):
         TableRows(table.folder).read()
-
-
-@pytest.mark.parametrize(
-    ("rows", "left", "status", "wrong"),
-    [
-        ([("0", b"0 0"), ("1", b"1 0")], 0, 0, []),
-        # Sent again, and in RabbitMQ twice.
-        ([("0", b"0 0"), ("0", b"0 1"), ("1", b"1 1")], 0, 0, []),
-        ([("0", b"0 0"), ("0", b"0 0"), ("1", b"1 0")], 0, 0, ["doubled: 1"]),
-        ([("0", b"0 0")], 0, 0, ["lost: 1"]),
-        ([("0", b"0 0"), ("1", b"1 0")], 3, 0, ["left: 3"]),
-        ([("0", b"0 0"), ("1", b"1 0")], 0, -9, ["the link's exit status is -9"]),
-    ],
-)
-def test_the_verdict_on_a_killed_leader(rows, left, status, wrong):
-    """L6, L9: each confirmed number is in the table, and each publish once."""
-    figures, found = judge(rows, {0, 1}, left, status)
-    assert found == wrong
-    assert figures["published_twice"] == len(set(rows)) - len({name for name, _ in rows})

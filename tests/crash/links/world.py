@@ -47,11 +47,28 @@ class World(FaultRun):
         self._accepting = []
 
     def build(self, stack):
-        self.rabbit = stack.enter_context(RabbitMqServer(self.folder / "rabbitmq"))
+        self.rabbit = self.start_rabbit(stack)
         there = self.relay(stack, "there", self.rabbit.endpoint)
         here = self.relay(stack, "here", self.edge.endpoint)
-        self._declare()
+        self.declare_there()
+        with Admin(self.edge.endpoint) as admin:
+            for each in self.ledgers:
+                admin.declare_queue(each.name)
+        # A queue is declared before it is on disk: a killed node could lose it.
+        self.rabbit.evaluate("mnesia:sync_log().")
         self.write_links(here.endpoint, [self._keys(each, there) for each in self.ledgers])
+
+    def start_rabbit(self, stack):
+        """Starts RabbitMQ; returns the node that clients connect to."""
+        return stack.enter_context(RabbitMqServer(self.folder / "rabbitmq"))
+
+    def declare_there(self):
+        """Declares the remote queues."""
+        connection = self.connect()
+        channel = connection.channel()
+        for each in self.ledgers:
+            channel.queue_declare(each.name, durable=True, arguments={"x-queue-type": each.kind})
+        connection.close()
 
     def run(self, seconds):
         """Runs faults for `seconds` once all work, then calm; returns verdicts by combination."""
@@ -113,19 +130,6 @@ class World(FaultRun):
 
     def kinds(self):
         return {**super().kinds(), "kill rabbitmq": self.kill_and_start(self.rabbit)}
-
-    def _declare(self):
-        connection = self.connect()
-        channel = connection.channel()
-        with Admin(self.edge.endpoint) as admin:
-            for each in self.ledgers:
-                channel.queue_declare(
-                    each.name, durable=True, arguments={"x-queue-type": each.kind}
-                )
-                admin.declare_queue(each.name)
-        connection.close()
-        # A queue is declared before it is on disk: a killed node could lose it.
-        self.rabbit.evaluate("mnesia:sync_log().")
 
     def _keys(self, each, there):
         """The configuration keys of a link."""
