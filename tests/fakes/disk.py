@@ -9,8 +9,8 @@ directory.
 import os
 
 from ackq_broker.journal.files.disk import Disk
+from tests.fakes.power_cuts import renamed, with_all, with_some
 
-SECTOR = 512
 # Share of torn sectors among those that are kept: some of their bytes are the new ones.
 TORN = 0.05
 
@@ -107,16 +107,23 @@ class Image:
             self._pending_names.append(("name", name, file))
         elif kind == "reopen":
             name, inode = what
-            self._by_inode[inode] = _renamed(self._names, self._pending_names)[name]
-        elif kind in ("write", "resize"):
-            self._pending[self._by_inode[what[0]]].append((kind, *what[1:]))
+            self._by_inode[inode] = renamed(self._names, self._pending_names)[name]
+        elif kind == "write":
+            inode, offset, data = what
+            self._pending[self._by_inode[inode]].append((offset, data))
+        elif kind == "resize":
+            inode, size = what
+            self._pending[self._by_inode[inode]].append((None, size))
         elif kind == "sync":
             file = self._by_inode[what[0]]
-            self._synced[file] = _apply_all(self._synced[file], self._pending[file])
+            self._synced[file] = with_all(self._synced[file], self._pending[file])
             self._pending[file] = []
         elif kind == "sync_directory":
-            self._names = _renamed(self._names, self._pending_names)
+            self._names = renamed(self._names, self._pending_names)
             self._pending_names = []
+        elif kind == "rename":
+            file = renamed(self._names, self._pending_names)[what[0]]
+            self._pending_names.append((kind, *what, file))
         else:
             self._pending_names.append((kind, *what))
 
@@ -127,61 +134,16 @@ class Image:
         """
         share = chance.choice((0, 1, chance.random()))
         kept = [change for change in self._pending_names if chance.random() < share]
-        names = _renamed(self._names, kept)
+        names = renamed(self._names, kept)
         share = chance.choice((0, 1, chance.random()))
         return {
-            name: _apply_some(self._synced[file], self._pending[file], share, chance)
+            name: with_some(self._synced[file], self._pending[file], share, chance, TORN)
             for name, file in names.items()
         }
 
     def after_kill(self):
         """File contents by name after SIGKILL: all changes are kept."""
-        names = _renamed(self._names, self._pending_names)
+        names = renamed(self._names, self._pending_names)
         return {
-            name: _apply_all(self._synced[file], self._pending[file])
-            for name, file in names.items()
+            name: with_all(self._synced[file], self._pending[file]) for name, file in names.items()
         }
-
-
-def _renamed(names, changes):
-    names = dict(names)
-    for kind, *what in changes:
-        if kind == "name":
-            names[what[0]] = what[1]
-        elif kind == "rename" and what[0] in names:
-            names[what[1]] = names.pop(what[0])
-        elif kind == "unlink":
-            names.pop(what[0], None)
-    return names
-
-
-def _apply_all(content, changes):
-    content = bytearray(content)
-    for kind, *what in changes:
-        if kind == "resize":
-            content = content[: what[0]].ljust(what[0], b"\0")
-        else:
-            offset, data = what
-            content = content.ljust(offset + len(data), b"\0")
-            content[offset : offset + len(data)] = data
-    return bytes(content)
-
-
-def _apply_some(content, changes, share, chance):
-    some = []
-    for kind, *what in changes:
-        if kind == "resize":
-            if chance.random() < share:
-                some.append((kind, *what))
-            continue
-        offset, data = what
-        start = offset
-        while start < offset + len(data):
-            end = min((start // SECTOR + 1) * SECTOR, offset + len(data))
-            if chance.random() < share:
-                first, last = start, end
-                if share < 1 and chance.random() < TORN:
-                    first, last = sorted((chance.randint(start, end), chance.randint(start, end)))
-                some.append(("write", first, data[first - offset : last - offset]))
-            start = end
-    return _apply_all(content, some)

@@ -12,7 +12,8 @@ import itertools
 import os
 from collections import Counter
 
-SECTOR = 512
+from tests.fakes.power_cuts import renamed, with_all, with_some
+
 # No number is reused, in any world: a descriptor collected late closes none of another world.
 _descriptors = itertools.count(1000)
 _KINDS = ("write", "read", "sync", "room", "short")
@@ -101,10 +102,10 @@ class SimulatedDisk:
         """Keeps the synced changes, and any subset of the others."""
         random = self._random
         kept = random.choice((_none, _all, _some, _late))(self._pending_names, random)
-        names = _renamed(self._durable_names, kept)
+        names = renamed(self._durable_names, kept)
         share = random.choice((0, 0, 1, random.random(), random.random(), random.random()))
         for file in {id(file): file for file in names.values()}.values():
-            file.durable = _with_some(file.durable, file.pending, share, random)
+            file.durable = with_some(file.durable, file.pending, share, random)
         self.files = names
         self._durable_names = dict(names)
         self._pending_names = []
@@ -181,7 +182,7 @@ class SimulatedDisk:
         for change in self._pending_names:
             (mine if change[1].startswith(prefix) else others).append(change)
         self._pending_names = others
-        self._durable_names = _renamed(self._durable_names, mine)
+        self._durable_names = renamed(self._durable_names, mine)
         self._note(b"names")
         self.on_change("names")
 
@@ -246,14 +247,14 @@ class SimulatedDisk:
 
     def sync(self, file):
         if file.pending:
-            file.durable = bytes(_with_all(file.durable, file.pending))
+            file.durable = with_all(file.durable, file.pending)
             file.pending = []
         self._note(b"sync %d" % file.number)
         self.on_change("sync")
 
     def lose(self, file):
         """A failed sync: any part of the changes is durable, and no later sync writes the rest."""
-        file.durable = _with_some(file.durable, file.pending, self._random.random(), self._random)
+        file.durable = with_some(file.durable, file.pending, self._random.random(), self._random)
         file.pending = []
         self.on_change("lost")
 
@@ -301,52 +302,3 @@ def _late(changes, random):
 
 def _error(number, path):
     return OSError(number, os.strerror(number), path)
-
-
-def _renamed(names, changes):
-    names = dict(names)
-    for kind, path, *what in changes:
-        if kind == "name":
-            names[path] = what[0]
-        elif kind == "rename":
-            # The new name may reach the disk without the removal of the old one, never the reverse.
-            if names.get(path) is what[1]:
-                del names[path]
-            names[what[0]] = what[1]
-        else:
-            names.pop(path, None)
-    return names
-
-
-def _with_all(content, changes):
-    content = bytearray(content)
-    for offset, what in changes:
-        if offset is None:
-            _cut_or_extend(content, what)
-        else:
-            _cut_or_extend(content, max(len(content), offset + len(what)))
-            content[offset : offset + len(what)] = what
-    return content
-
-
-def _with_some(content, changes, share, random):
-    some = []
-    for offset, what in changes:
-        if offset is None:
-            if random.random() < share:
-                some.append((None, what))
-            continue
-        start, end = offset, offset + len(what)
-        while start < end:
-            stop = min((start // SECTOR + 1) * SECTOR, end)
-            if random.random() < share:
-                some.append((start, what[start - offset : stop - offset]))
-            start = stop
-    return bytes(_with_all(content, some))
-
-
-def _cut_or_extend(content, size):
-    if size < len(content):
-        del content[size:]
-    elif size > len(content):
-        content.extend(bytes(size - len(content)))
