@@ -33,11 +33,7 @@ PATIENT_MS = 3_600_000
 OUTCOMES = ["accepted"] * 6 + ["released"] * 2 + ["failed"] * 2 + ["rejected"]
 # Errors of the channel's end or renewal, which an application must expect when a broker dies.
 ENDS = (ClosedError, BrokerUnavailableError, OutcomeUnknownError, StaleDeliveryTagError)
-AROUND_THE_SYNC = (
-    "before_write_segment",
-    "before_sync_data_segment",
-    "after_sync_data_segment",
-)
+AROUND_THE_SYNC = ("before_write_segment", "before_sync_data_segment", "after_sync_data_segment")
 
 
 class Actor(threading.Thread):

@@ -113,11 +113,7 @@ def test_available_now_runs_until_nothing_is_found_before_4_2(monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("says_start", "given", "session"),
-    [
-        (True, {}, None),
-        (False, {}, "a job/orders"),
-        (False, {"session": "mine"}, "mine"),
-    ],
+    [(True, {}, None), (False, {}, "a job/orders"), (False, {"session": "mine"}, "mine")],
 )
 def test_a_job_names_its_session_before_4_2(
     monkeypatch: pytest.MonkeyPatch,

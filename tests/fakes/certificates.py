@@ -42,10 +42,7 @@ class Authority:
         now = datetime.now(UTC)
         names = names or (f"{user}.example",)
         made = self._authority.issue_cert(
-            *names,
-            common_name=user,
-            not_before=now + from_day * DAY,
-            not_after=now + to_day * DAY,
+            *names, common_name=user, not_before=now + from_day * DAY, not_after=now + to_day * DAY
         )
         # A server may be reading the files of another certificate of these names.
         stem = f"{next(self._numbers)}-{user or names[0]}"

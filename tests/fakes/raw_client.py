@@ -295,15 +295,7 @@ class Client:
     # --- writer batches ---
 
     def stage(
-        self,
-        *frames,
-        stage_id,
-        writer="w",
-        batch_id=0,
-        run_id="r",
-        seal=None,
-        queue="q",
-        **opening,
+        self, *frames, stage_id, writer="w", batch_id=0, run_id="r", seal=None, queue="q", **opening
     ):
         """Uploads lists of bodies to a queue, one frame each; returns the answers of the stream."""
         ttl = {"ttl_ms": opening.pop("ttl_ms")} if "ttl_ms" in opening else {}

@@ -77,9 +77,7 @@ def bodies(request):
     return block.decode(request.block, validate=True).batch.column("body").to_pylist()
 
 
-def data_frames(
-    requests,
-):
+def data_frames(requests):
     return [each for each in requests if each.header.HasField("data")]
 
 
@@ -139,13 +137,7 @@ def held(release):
     return step
 
 
-def answering(
-    *answers,
-    opening=None,
-    after=next,
-    then=confirm_all,
-    end=None,
-):
+def answering(*answers, opening=None, after=next, then=confirm_all, end=None):
     """A script that opens, gives the answers to a first request, and then behaves well or ends.
 
     Args:

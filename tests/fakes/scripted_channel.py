@@ -8,12 +8,7 @@ from ackq.wire import block, columns
 from tests.fakes import scripted_broker
 from tests.fakes.scripted_broker import detail
 
-ALL = (
-    pb.OUTCOME_ACCEPTED,
-    pb.OUTCOME_FAILED,
-    pb.OUTCOME_REJECTED,
-    pb.OUTCOME_RELEASED,
-)
+ALL = (pb.OUTCOME_ACCEPTED, pb.OUTCOME_FAILED, pb.OUTCOME_REJECTED, pb.OUTCOME_RELEASED)
 
 
 def opened(*, resumed=False, outcomes=ALL, heartbeat_ms=0, settle_runs=False, instance=b""):

@@ -34,15 +34,7 @@ class Secured:
         assert self.broker is not None
         return f"localhost:{self.broker.endpoint.rpartition(':')[2]}"
 
-    def add(
-        self,
-        user,
-        role="operator",
-        *,
-        token="",
-        also="",
-        **permissions,
-    ):
+    def add(self, user, role="operator", *, token="", also="", **permissions):
         """Adds a user to the users file, or changes one; returns the path of its token.
 
         Args:

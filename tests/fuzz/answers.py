@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from ackq.client import Admin, Broker, Channel, Publisher, Session
 from ackq.errors import AckqError
-from ackq.v1 import (
-    consuming_pb2,
-    links_pb2,
-    messages_pb2,
-    publishing_pb2,
-    sessions_pb2,
-)
+from ackq.v1 import consuming_pb2, links_pb2, messages_pb2, publishing_pb2, sessions_pb2
 from ackq.wire import block, frame
 from ackq_link.edge import AsyncLink
 from tests.fuzz.blocks import hostile_block, hostile_runs, sound_block

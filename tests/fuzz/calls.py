@@ -17,12 +17,7 @@ from pathlib import Path
 import grpc
 import psutil
 
-from ackq.v1 import (
-    admin_pb2,
-    links_pb2,
-    messages_pb2,
-    sessions_pb2,
-)
+from ackq.v1 import admin_pb2, links_pb2, messages_pb2, sessions_pb2
 from ackq.wire import frame
 from ackq_broker import embedded
 from tests.fakes.raw_client import DETAIL_KEY, Client

@@ -81,13 +81,7 @@ SWITCHED_OFF = {
     "an older source forgets": (NothingSeen, Broker, 2, faults(1), STUCK),
     "any lease": (Once, rules.AnyLease, 2, faults(1, 1), "with other rows"),
     "any lease, a loss": (Once, rules.AnyLease, 2, faults(1, 1), "is lost"),
-    "any lease, skipping": (
-        Once,
-        rules.AnyLease,
-        2,
-        faults(1, 1, skips_unread=True),
-        "is lost",
-    ),
+    "any lease, skipping": (Once, rules.AnyLease, 2, faults(1, 1, skips_unread=True), "is lost"),
 }
 
 

@@ -127,8 +127,7 @@ class Spark:
                 synced_offsets=len(left.offsets), synced_commits=len(left.commits)
             )
             gone = self._no_zombie(world)._replace(
-                checkpoint=survived,
-                lost=world.lost or len(left.offsets) < len(files.offsets),
+                checkpoint=survived, lost=world.lost or len(left.offsets) < len(files.offsets)
             )
             yield f"the driver dies{text}", self._new_driver(gone)
         if world.zombie is None and world.driver.step not in {"begin", "ended"}:
@@ -210,11 +209,7 @@ class Spark:
             # A batch without rows that is run again causes no call of the source.
             step = "attach" if start < end or not last else "sink"
             now = driver._replace(
-                step=step,
-                batch=last,
-                incarnation=incarnation,
-                start=start,
-                end=end,
+                step=step, batch=last, incarnation=incarnation, start=start, end=end
             )
         return f"begins, batch {now.batch} is to {now.step}", put(world, role, now)
 
@@ -230,12 +225,7 @@ class Spark:
         live = role == "zombie" and self.broker.holder(world.broker, driver.incarnation) == DRIVER
         if driver.step == "attach":
             return c.Attach(
-                SESSION,
-                driver.incarnation,
-                holder,
-                driver.start,
-                driver.end,
-                incumbent_live=live,
+                SESSION, driver.incarnation, holder, driver.start, driver.end, incumbent_live=live
             )
         return c.Advance(
             SESSION,
@@ -258,10 +248,7 @@ class Spark:
             text = f"advance({driver.start}): nothing"
         else:
             now = driver._replace(
-                step="offsets",
-                incarnation=reply.incarnation,
-                end=reply.end_tag,
-                epoch=reply.epoch,
+                step="offsets", incarnation=reply.incarnation, end=reply.end_tag, epoch=reply.epoch
             )
             text = f"advance({driver.start}) leases up to {reply.end_tag}"
         world = world._replace(broker=broker, lost=world.lost or wakes_in_opening(role, driver))

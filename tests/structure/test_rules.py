@@ -376,11 +376,7 @@ def project(tmp_path):
     more = [f'<a id="s{n}"></a>**S{n} Title {n}.** Text.' for n in (2, 3)]
     text = MADE_UP.replace("Text of S1.", "\n\n".join(["Text.", *more]))
     sizes_here = (ROOT / "tests/sizes.py").read_text() + LONG
-    for name, content in {
-        **PROJECT,
-        rules.DEFINITIONS: text,
-        "tests/sizes.py": sizes_here,
-    }.items():
+    for name, content in {**PROJECT, rules.DEFINITIONS: text, "tests/sizes.py": sizes_here}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     return tmp_path

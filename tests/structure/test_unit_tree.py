@@ -39,9 +39,7 @@ WHOLE = {
     "journal/test_shortened.py": "a log that is shorter than what was synced, through every tool",
 }
 # Tests that need another process all the same, with the reason.
-PROCESSES = {
-    "client/threads.py": "an interpreter that imports, exits or forks with a client",
-}
+PROCESSES = {"client/threads.py": "an interpreter that imports, exits or forks with a client"}
 
 
 def product_module(test):

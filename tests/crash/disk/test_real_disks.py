@@ -10,12 +10,7 @@ from contextlib import suppress
 import pytest
 
 from ackq.client import Admin, Channel, Publisher
-from ackq.errors import (
-    BrokerUnavailableError,
-    DamagedError,
-    DiskFullError,
-    QueueNotFoundError,
-)
+from ackq.errors import BrokerUnavailableError, DamagedError, DiskFullError, QueueNotFoundError
 from ackq_broker import embedded
 from ackq_broker.journal import dump
 from ackq_broker.journal.files.directory import segment_name

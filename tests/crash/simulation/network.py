@@ -13,14 +13,7 @@ from types import SimpleNamespace
 from google.protobuf.message_factory import GetMessageClass
 from grpc import aio
 
-from ackq.v1 import (
-    admin_pb2,
-    consuming_pb2,
-    links_pb2,
-    messages_pb2,
-    publishing_pb2,
-    sessions_pb2,
-)
+from ackq.v1 import admin_pb2, consuming_pb2, links_pb2, messages_pb2, publishing_pb2, sessions_pb2
 
 _ERROR_KEY = "ackq-error-bin"
 _FILES = (admin_pb2, consuming_pb2, links_pb2, publishing_pb2, sessions_pb2)

@@ -16,13 +16,7 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 from ackq_broker import server
-from ackq_broker.engine import (
-    backups,
-    block_cache,
-    engine,
-    process_memory,
-    recovery,
-)
+from ackq_broker.engine import backups, block_cache, engine, process_memory, recovery
 from ackq_broker.engine import snapshot as engine_snapshot
 from ackq_broker.engine.clock import BrokerClock, Uptime
 from ackq_broker.journal import recovery as journal_recovery

@@ -83,17 +83,7 @@ class Query(Client):
     """
 
     def __init__(
-        self,
-        world,
-        oracle,
-        name,
-        session,
-        queue,
-        target,
-        limit,
-        *,
-        settles=False,
-        timeout_ms=0,
+        self, world, oracle, name, session, queue, target, limit, *, settles=False, timeout_ms=0
     ):
         super().__init__(world, oracle, name)
         self.session = session
