@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
@@ -135,9 +136,12 @@ class _Warnings(logging.Handler):
         self._as_json = as_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints a warning."""
+        """Prints a warning; without a reader it is dropped, and the stream that logs it goes on."""
         text = record.getMessage()
-        click.echo(as_json_line("notice", {"warning": text}) if self._as_json else text, err=True)
+        with suppress(OSError):
+            click.echo(
+                as_json_line("notice", {"warning": text}) if self._as_json else text, err=True
+            )
 
 
 class _Closed:

@@ -28,7 +28,13 @@ from ackq.cli.output import print_json, say
 from ackq.cli.parameters import RATE, Duration
 from ackq.cli.progress import bar, paced
 from ackq.diagnosis import wording
-from ackq.errors import AckqError, ClosedError, InvalidArgumentError, UnroutableError
+from ackq.errors import (
+    AckqError,
+    ClosedError,
+    InvalidArgumentError,
+    OutcomeUnknownError,
+    UnroutableError,
+)
 
 if TYPE_CHECKING:
     from ackq.client import Confirmation
@@ -101,7 +107,8 @@ class Tally:
         self.failed = 0
         self.lines: list[int] = []
         self.first_failure: BaseException | None = None
-        self._cut_off = 0
+        self._unanswered = 0
+        self._unknown: OutcomeUnknownError | None = None
         self._refused: AckqError | None = None
         self._refused_number = 0
         self._name_line = name_line
@@ -109,8 +116,8 @@ class Tally:
     def count(self, number: int, future: Future[Confirmation]) -> None:
         """Counts an answered publish; called on the publisher's thread only."""
         failure = future.exception() or future.result().returned
-        if isinstance(failure, ClosedError):
-            self._cut_off += 1
+        if isinstance(failure, ClosedError | OutcomeUnknownError):
+            self._unanswered += 1
         else:
             self.answered += 1
         if failure is None:
@@ -122,6 +129,8 @@ class Tally:
         """Counts a message that was not published."""
         self.failed += 1
         self.first_failure = self.first_failure or failure
+        if isinstance(failure, OutcomeUnknownError):
+            self._unknown = self._unknown or failure
         if self._name_line is not None and len(self.lines) < _MOST_NAMED:
             self.lines.append(number)
             self._name_line(number, failure)
@@ -134,8 +143,7 @@ class Tally:
         """The counts for the line on stderr of a run that Ctrl-C ended."""
         return {
             "confirmed": self.confirmed,
-            # The end of the publisher failed those that had no answer.
-            "failed": self.failed - self._cut_off,
+            "failed": self.failed - self._unanswered,
             "unanswered": self.sent - self.answered,
         }
 
@@ -150,10 +158,12 @@ class Tally:
             )
         if self.first_failure is None:
             return _not_published(self._refused, refused) if self._refused is not None else None
-        what = "returned" if isinstance(self.first_failure, UnroutableError) else "not confirmed"
+        # Its status says to look before anything is published again.
+        failure = self._unknown or self.first_failure
+        what = "returned" if isinstance(failure, UnroutableError) else "not confirmed"
         failed = wording.count(self.failed, "message")
-        said = f"{failed} {what}: {self.first_failure} {refused}".rstrip()
-        return _not_published(self.first_failure, said)
+        said = f"{failed} {what}: {failure} {refused}".rstrip()
+        return _not_published(failure, said)
 
 
 @click.command()

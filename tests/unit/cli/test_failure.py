@@ -1,6 +1,9 @@
 """The exit status of each kind of error, and the output of a failed command."""
 
 import json
+import logging
+import os
+from contextlib import suppress
 
 import click
 import pytest
@@ -29,6 +32,18 @@ def test_each_error_has_its_exit_status(cls):
     """Each error class has the exit status of its kind."""
     expected = next(STATUSES[base] for base in cls.__mro__ if base in STATUSES)
     assert failure.exit_status(cls("m")) == expected
+
+
+def test_a_warning_without_a_reader_ends_nothing(monkeypatch):
+    """C17, P10: the thread of a stream that logs it goes on."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert failure.run(lambda: logging.getLogger("ackq").warning("away"), as_json=False) == 0
+        monkeypatch.undo()
+        with suppress(BrokenPipeError):
+            stderr.close()
 
 
 NO_QUEUE = failure.failure_of(errors.QueueNotFoundError("No.", queue="q"))

@@ -8,14 +8,14 @@ from itertools import count
 from ackq.client.condition import StreamCondition
 
 
-def interrupted(step, work):
-    """Does `work`, with a KeyboardInterrupt after its call number `step`; whether it came."""
+def interrupted(step, work, events=("c_return",)):
+    """Does `work`, with a KeyboardInterrupt at its event number `step`; whether it came."""
     calls = 0
 
     def interrupt(_frame, event, _function):
         nonlocal calls
-        calls += event == "c_return"
-        if event == "c_return" and calls == step:
+        calls += event in events
+        if event in events and calls == step:
             raise KeyboardInterrupt
 
     try:

@@ -80,6 +80,16 @@ def test_batches_are_settled_in_any_part(running, admin, channel, orders):
     assert left(admin, f"{orders}.dead") == (10, 0)
 
 
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_pull_of_more_than_a_window(running, admin, orders, no_ack):
+    """C9: a pull goes on as the window opens, before the application reads any of it."""
+    publish(running.endpoint, orders, 10)
+    with Channel(running.endpoint, window_messages=4) as channel:
+        pulled = channel.get(orders, 10, no_ack=no_ack, timeout_s=SOON_S)
+        assert bodies(pulled) == list(range(10))
+    assert left(admin, orders) == (0 if no_ack else 10, 0)
+
+
 def test_a_closed_consumer_gives_back_what_it_did_not_read(running, channel, orders):
     """C4: a closed consumer releases its unread messages to other consumers at once."""
     publish(running.endpoint, orders, 50)

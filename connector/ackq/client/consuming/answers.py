@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ackq.client.condition import StreamCondition
 from ackq.client.connection import errors
 from ackq.client.consuming.inbox import Content
+from ackq.client.consuming.settlement import PendingSettlement
 from ackq.client.consuming.state import ChannelState
 from ackq.v1 import consuming_pb2 as pb
 from ackq.wire import frame
@@ -25,16 +26,16 @@ class ChannelAnswers:
     Args:
         turn: The channel's lock, notified when the state has news for the sender.
         state: The channel's state, accessed under the lock only.
-        wakers: Called, under the lock, when the channel opened or every settlement is answered.
+        wakers: Called, under the lock, when the channel opened or a settlement is answered.
 
     Attributes:
-        notifying: Whether futures of answered settlements are being resolved.
+        resolving: The answered settlements whose futures are being resolved.
     """
 
     def __init__(
         self, turn: StreamCondition, state: ChannelState, wakers: set[Callable[[], None]]
     ) -> None:
-        self.notifying = False
+        self.resolving: list[PendingSettlement] = []
         self._turn = turn
         self._state = state
         self._wakers = wakers
@@ -66,7 +67,8 @@ class ChannelAnswers:
     def _opened(self, answer: Answer) -> bool:
         with self._turn.lock:
             known = self._state.on_opened(answer.header.opened, time.monotonic())
-            self._wake_all()
+            self._wake_waiting()
+            self._turn.notify_all()
         return known
 
     def _delivery(self, answer: Answer) -> None:
@@ -81,14 +83,16 @@ class ChannelAnswers:
     def _settled(self, answer: Answer) -> None:
         with self._turn.lock:
             done = self._state.on_settled(answer.header.settled)
-            self.notifying = True
+            self.resolving = [] if done is None else [done]
             self._wake_sender()
         if done is not None:
             done.resolve()
         with self._turn.lock:
-            self.notifying = False
+            self.resolving = []
+            if done is not None:
+                self._wake_waiting()
             if self._state.unsettled.idle:
-                self._wake_all()
+                self._turn.notify_all()
 
     def _get_empty(self, answer: Answer) -> None:
         with self._turn.lock:
@@ -108,7 +112,6 @@ class ChannelAnswers:
         if self._state.wakes_sender():
             self._turn.notify_all()
 
-    def _wake_all(self) -> None:
+    def _wake_waiting(self) -> None:
         for wake in tuple(self._wakers):
             wake()
-        self._turn.notify_all()

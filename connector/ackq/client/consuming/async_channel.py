@@ -123,10 +123,8 @@ class AsyncChannel(ChannelBase):
         """Waits until every settlement so far took effect; see `Channel.flush`."""
         self._stream.refuse_fork()
         with self._stream.lock:
-            self._stream.check()
-            self._state.unsettled.flush_lazy()
-            self._stream.nudge()
-        await self._until(lambda: self._stream.idle, timeout_s)
+            answered = self._stream.flushing()
+        await self._until(answered, timeout_s)
         with self._stream.lock:
             self._check_effects()
 

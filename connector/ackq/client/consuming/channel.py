@@ -201,10 +201,7 @@ class Channel(ChannelBase):
         self._stream.refuse_own_thread()
         answered = StreamCondition(self._stream.lock)
         with self._stream.lock:
-            self._stream.check()
-            self._state.unsettled.flush_lazy()
-            self._stream.nudge()
-            if not self._wait(answered, lambda: self._stream.idle, timeout_s):
+            if not self._wait(answered, self._stream.flushing(), timeout_s):
                 raise self._settlements_unanswered(timeout_s)
             self._check_effects()
 

@@ -68,6 +68,7 @@ class PendingSettlement:
         answered: Number of its tags that the broker has answered.
         sent: Whether the broker may have received any part of it.
         mismatched: Whether an answer had another number of messages than its request.
+        ended: Whether its futures have their results.
     """
 
     disposition: Disposition
@@ -77,6 +78,7 @@ class PendingSettlement:
     answered: int = 0
     sent: bool = False
     mismatched: bool = False
+    ended: bool = False
 
     def add(self, runs: list[Range], messages: int, future: Settlement | None) -> None:
         """Adds the tags of a call; consecutive tags become one run."""
@@ -113,6 +115,7 @@ class PendingSettlement:
             return
         for future in self.futures:
             future.succeed(future.messages)
+        self.ended = True
 
     def fail(self, error: AckqError) -> AckqError:
         """Fails the futures, as the channel ended or was renewed before the answer.
@@ -132,6 +135,7 @@ class PendingSettlement:
     def _fail_all(self, error: AckqError) -> None:
         for future in self.futures:
             future.fail(copy(error))
+        self.ended = True
 
 
 @dataclass(slots=True, eq=False)

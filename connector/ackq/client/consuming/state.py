@@ -133,7 +133,9 @@ class ChannelState:
         self.finishing = False
         self._instance = b""  # the broker's name of its channel (C17)
         self._received_tags = self._no_tags(0)
-        self._unread = 0  # messages in inboxes
+        # Messages in the inboxes of consumers, which bound the window. A pull is read when it is
+        # whole: its number bounds it (C9).
+        self._unread = 0
         self._subscriptions: dict[str, Subscription] = {}
         # The most recently closed subscriptions; the broker may not know yet that they are closed.
         self._closed: dict[str, Subscription] = {}
@@ -249,7 +251,7 @@ class ChannelState:
         """Takes up to `limit` messages from an inbox; they become unacked."""
         taken = inbox.take(limit)
         if taken is not None:
-            self._unread -= taken.rows
+            self._count(inbox, -taken.rows)
             if not inbox.no_ack:
                 self.unsettled.hand_over(taken.runs)
             if isinstance(inbox, Pull):
@@ -260,7 +262,7 @@ class ChannelState:
         """Takes one message from an inbox; returns its frame, its row in the frame, its tag."""
         taken = inbox.take_one()
         if taken is not None:
-            self._unread -= 1
+            self._count(inbox, -1)
             if not inbox.no_ack:
                 self.unsettled.hand_over_one(taken[2])
         return taken
@@ -390,7 +392,7 @@ class ChannelState:
         self._pulls = {n: pull for n, pull in self._pulls.items() if not pull.closed}
         for pull in self._pulls.values():
             pull.renew()
-        self._unread = sum(inbox.rows for inbox in self.inboxes)
+        self._unread = sum(each.rows for each in self._subscriptions.values())
         self._closed.clear()
         self._requests = deque(() if self.finishing else self._requests_to_repeat())
         return left
@@ -430,7 +432,7 @@ class ChannelState:
             self._release_unread(inbox, [tags for _, tags in spans])
         else:
             inbox.put(content, spans)
-            self._unread += _rows(spans)
+            self._count(inbox, _rows(spans))
         if isinstance(inbox, Pull):
             self._complete_pull(inbox)
         return inbox
@@ -518,9 +520,13 @@ class ChannelState:
         if (pull.complete or (pull.closed and not pull.sent)) and not pull.rows:
             self._pulls.pop(pull.request.number, None)
 
+    def _count(self, inbox: Inbox, rows: int) -> None:
+        if isinstance(inbox, Subscription):
+            self._unread += rows
+
     def _close_inbox(self, inbox: Inbox) -> None:
         inbox.closed = True
-        self._unread -= inbox.rows
+        self._count(inbox, -inbox.rows)
         self._release_unread(inbox, inbox.drain())
 
     def _release_unread(self, inbox: Inbox, runs: list[Range]) -> None:

@@ -86,8 +86,8 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         on_reconnect: Called when the channel was renewed.
 
     Attributes:
-        wakers: Called, under the lock, when the channel opens or fails, and when every settlement
-            is answered.
+        wakers: Called, under the lock, when the channel opens or fails, and when a settlement is
+            answered.
     """
 
     name = "channel"
@@ -128,7 +128,24 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
     @property
     def idle(self) -> bool:
         """Whether every settlement is answered and its future has the result."""
-        return self._state.unsettled.idle and not self._answers.notifying
+        return self._state.unsettled.idle and not self._answers.resolving
+
+    def flushing(self) -> Callable[[], bool]:
+        """Sends lazy accepts; returns whether the settlements so far have their results.
+
+        The predicate is called under the lock, as this is.
+        """
+        self.check()
+        self._state.unsettled.flush_lazy()
+        self.nudge()
+        left = [*self._answers.resolving, *self._state.unsettled.unanswered]
+
+        def answered() -> bool:
+            while left and left[-1].ended:
+                left.pop()
+            return not left
+
+        return answered
 
     def ready(self) -> bool:
         """Whether the broker has opened the channel; starts the stream if it does not run.
@@ -364,7 +381,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         with self.lock:
             held = self._held
             left = self._state.renew(opened, now)
-            self._answers.notifying = True
+            self._answers.resolving = left
         held += sum(each.messages - each.answered for each in left)
         unknown = sum(each.messages - each.answered for each in left if each.sent)
         cause = self._cause
@@ -380,7 +397,7 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
         )
         failures = [each.fail(unanswered if each.sent else unsent) for each in left]
         with self.lock:
-            self._answers.notifying = False
+            self._answers.resolving = []
             if failures:
                 self._without_effect = self._without_effect or failures[0]
             self._wake_all()
@@ -469,3 +486,5 @@ class DeliveryStream(DuplexStream[ChannelState, pb.ConsumeRequest, Answer]):
             self._wake_all()
         for settlement in left:
             settlement.fail(error)
+        with self.lock:
+            self._wake_all()

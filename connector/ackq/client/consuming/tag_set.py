@@ -97,14 +97,10 @@ class TagSet:
         self._count -= removed
         return removed
 
-    def take_up_to(self, tag: int) -> list[Range]:
-        """Removes all members up to and including a tag; returns them as ranges."""
+    def up_to(self, tag: int) -> list[Range]:
+        """All members up to and including a tag, as ranges."""
         lowest = self.lowest
-        if lowest is None or lowest > tag:
-            return []
-        taken = list(self._between(lowest, tag))
-        self.remove(lowest, tag)
-        return taken
+        return [] if lowest is None or lowest > tag else list(self._between(lowest, tag))
 
     def _between(self, first: int, last: int) -> Iterator[Range]:
         """The members in first..last, as ranges that do not touch."""

@@ -3,9 +3,11 @@
 Rules C2-C4, C15, C17.
 
 Invariant: a tag is settled once (C2), and a `Settle` on the wire names only tags that the
-application settled with that disposition. Settlements are coalesced while the sender is busy or a
-few are unanswered: if no older tag is outstanding, into one `Settle` with `multiple`. No cost
-depends on the number of outstanding tags (C16). No I/O, no clock, no lock.
+application settled with that disposition. A tag is added where it goes to before it is removed from
+where it was: after Ctrl-C between the two it is in both, and no `multiple` passes over it.
+Settlements are coalesced while the sender is busy or a few are unanswered: if no older tag is
+outstanding, into one `Settle` with `multiple`. No cost depends on the number of outstanding tags
+(C16). No I/O, no clock, no lock.
 """
 
 from __future__ import annotations
@@ -85,21 +87,22 @@ class Unsettled:
     def hand_over(self, runs: Iterable[Range]) -> None:
         """Records that messages are delivered to the application: unread becomes unacked."""
         for first, last in runs:
+            self.unacked.add(first, last)
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "a message is handed over once"
-            self.unacked.add(first, last)
 
     def hand_over_one(self, tag: int) -> None:
         """Records that one message is delivered to the application."""
+        self.unacked.insert(tag)
         removed = self.unread.discard(tag)
         assert removed, "a message is handed over once"
-        self.unacked.insert(tag)
 
     def settle_one(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """Settles one unacked message; raises like `settle`."""
-        if not self.unacked.discard(tag):
+        if tag not in self.unacked:
             raise self._not_unacked(tag)
         self._pending(disposition).add_one(tag, future)
+        self.unacked.discard(tag)
 
     def settle(
         self, runs: list[Range], disposition: Disposition, future: Settlement | None
@@ -114,17 +117,18 @@ class Unsettled:
             for first, _ in runs:
                 if first <= self.void:
                     raise stale_tag(first)
+        removed: list[Range] = []
         messages = 0
-        for first, last in runs:
-            wanted = last - first + 1
-            if wanted > 1 and self.unacked.count(first, last) != wanted:
-                raise unknown_tag(
-                    next(tag for tag in range(first, last + 1) if tag not in self.unacked)
-                )
-            if self.unacked.remove(first, last) != wanted:
-                raise unknown_tag(first)
-            messages += wanted
-        self._pending(disposition).add(runs, messages, future)
+        try:
+            for run in runs:
+                self._check_unacked(*run)
+                removed.append(run)
+                messages += self.unacked.remove(*run)
+            self._pending(disposition).add(runs, messages, future)
+        except BaseException:
+            for first, last in removed:  # nothing is settled
+                self.unacked.add(first, last)
+            raise
 
     def settle_up_to(self, tag: int, disposition: Disposition, future: Settlement | None) -> None:
         """Settles all unacked messages up to and including a tag (C3), but no unread messages.
@@ -133,10 +137,11 @@ class Unsettled:
             StaleDeliveryTagError: The tag belongs to an earlier channel (C17).
             UnknownDeliveryTagError: No message up to the tag is unacked.
         """
-        runs = self.unacked.take_up_to(tag)
+        runs = self.unacked.up_to(tag)
         if not runs:
             raise self._not_unacked(tag)
         self._pending(disposition).add(runs, _messages(runs), future)
+        self.unacked.remove(runs[0].first, tag)
 
     def accept_lazily(self, runs: list[Range], now: float) -> None:
         """Accepts unacked messages lazily: the accepts are sent later, in bulk (DUPS_OK)."""
@@ -149,10 +154,10 @@ class Unsettled:
 
     def release_unread(self, runs: list[Range]) -> None:
         """Releases unread messages that the application no longer wants."""
+        self._pending(RELEASE).add(runs, _messages(runs), None)
         for first, last in runs:
             removed = self.unread.remove(first, last)
             assert removed == last - first + 1, "unread messages are released once"
-        self._pending(RELEASE).add(runs, _messages(runs), None)
 
     # --- called by the sender ---
 
@@ -227,16 +232,22 @@ class Unsettled:
         self._lazy_since = None
         return left
 
-    def drain(self) -> list[PendingSettlement]:
-        """Removes all unanswered settlements; returns each of them once."""
+    @property
+    def unanswered(self) -> list[PendingSettlement]:
+        """The unanswered settlements, each once."""
         settlements = dict.fromkeys(sent.settlement for sent in self._sent.values())
         settlements.update(dict.fromkeys(draft.settlement for draft in self._drafts))
         settlements.update(dict.fromkeys(self._unsent.values()))
+        return list(settlements)
+
+    def drain(self) -> list[PendingSettlement]:
+        """Removes all unanswered settlements; returns each of them once."""
+        settlements = self.unanswered
         self._sent.clear()
         self._repeats.clear()
         self._drafts.clear()
         self._unsent, self._last_unsent = {}, None
-        return list(settlements)
+        return settlements
 
     # --- drafts ---
 
@@ -303,6 +314,12 @@ class Unsettled:
         self._next_number += 1
         draft.settlement.sent = True
         return request
+
+    def _check_unacked(self, first: int, last: int) -> None:
+        if self.unacked.count(first, last) != last - first + 1:
+            raise unknown_tag(
+                next(tag for tag in range(first, last + 1) if tag not in self.unacked)
+            )
 
     def _not_unacked(self, tag: int) -> AckqError:
         return stale_tag(tag) if tag <= self.void else unknown_tag(tag)

@@ -1,6 +1,7 @@
 """A channel of a scripted broker, scripts that serve it, and the outcomes of its settlements."""
 
 from contextlib import contextmanager
+from itertools import islice
 
 from ackq.client import AsyncChannel, Channel
 from ackq.wire.outcomes import FROM_WIRE
@@ -64,15 +65,15 @@ def named(request, opened):
     return {request.delivery_tag}
 
 
-def serve(*frames, resumed=False, settle_runs=False, asked=None, instance=b""):
+def serve(*frames, resumed=False, settle_runs=False, asked=(), instance=b""):
     """A script: opens, sends the frames once a consumer or pull asks, then answers settlements.
 
-    With an event `asked`, settlements are answered once the event is set.
+    The first settlements are answered once the events of `asked` are set, one after the other.
     """
 
     def script(requests):
         waiting = list(frames)
-        model = SettlementModel()
+        model, events = SettlementModel(), iter(asked)
         for request in requests:
             kind = request.WhichOneof("kind")
             if kind == "open":
@@ -83,7 +84,7 @@ def serve(*frames, resumed=False, settle_runs=False, asked=None, instance=b""):
                     yield frame
                 waiting = []
             elif kind == "settle":
-                assert asked is None or asked.wait(SOON_S)
+                assert all(event.wait(SOON_S) for event in islice(events, 1))
                 yield fake.settled(request, model.settle(request.settle))
 
     return script

@@ -242,7 +242,7 @@ def test_close_wakes_who_waits(broker):
 def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker, caplog):
     """C15: blocking calls in a settlement's callback are refused; `sys.exit()` stops nothing."""
     caught, added = [], threading.Event()
-    broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=added))
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=[added]))
     with channel(broker) as it:
         consumer = it.consume("orders", mode="client")
         first, second = (consumer.receive(SOON_S) for _ in range(2))
@@ -255,6 +255,26 @@ def test_a_settlements_callback_must_not_wait_for_its_own_thread(broker, caplog)
         assert second.accept().result(SOON_S) == 1
     assert len(caught) == 4
     assert [each.levelname for each in logged(caplog)] == ["ERROR"]
+
+
+def test_flush_waits_for_the_settlements_so_far(broker, kind):
+    """C15: `flush` does not wait for a settlement that is made while it waits."""
+    early, late = threading.Event(), threading.Event()
+    broker.consuming.scripts.append(serve(fake.numbered(1, 2), asked=[early, late]))
+    with channel(broker, kind=kind) as it, ThreadPoolExecutor(1) as pool:
+        consumer = it.consume("orders", mode="client")
+        first, second = (consumer.receive(SOON_S) for _ in range(2))
+        first.accept()
+        requests = broker.consuming.streams[0]
+        eventually("the first settlement", lambda: scripts.settles(requests))
+        stream = (it if kind is Channel else it.it)._stream
+        flushed = pool.submit(it.flush, SOON_S)
+        eventually("flush waits", lambda: stream.wakers)
+        later = second.accept()
+        early.set()
+        flushed.result()
+        assert not later.done()
+        late.set()
 
 
 def test_a_consumer_keeps_its_channel(broker):

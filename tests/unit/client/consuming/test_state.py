@@ -3,6 +3,8 @@
 The simulation runs it in any order of deliveries, settlements and cuts (tests/crash/simulation).
 """
 
+from itertools import count
+
 import pytest
 
 from ackq import errors, limits
@@ -10,15 +12,18 @@ from ackq.client.connection.duplex import Finish, Lost, Send, Wait
 from ackq.client.consuming.inbox import Content
 from ackq.client.consuming.state import ChannelSettings, ChannelState
 from ackq.client.ranges import Range
-from ackq.outcomes import ACCEPT, Outcome
+from ackq.outcomes import ACCEPT, Disposition, Outcome
 from ackq.v1 import consuming_pb2 as pb
 from tests.fakes import scripted_channel as fake
+from tests.unit.client.consuming.scripts import SettlementModel
+from tests.unit.client.test_condition import interrupted
 
 SEND_S = limits.HEARTBEAT_SEND_MS / 1000
 LOST_S = limits.HEARTBEAT_MS / 1000
 
 
 OPENED = pb.ChannelOpened(outcomes=fake.ALL)
+REJECT = Disposition(Outcome.REJECTED)
 RESUMED = pb.ChannelOpened(outcomes=fake.ALL, resumed=True)
 
 
@@ -173,6 +178,55 @@ def test_tags_that_are_settled_in_any_order_are_runs(state, consumer):
         state.unsettled.settle([Range(first, last)], ACCEPT, None)
     (settle,) = [each.settle for each in requests(state)[0] if each.HasField("settle")]
     assert (settle.first_tag, settle.rows) == ([2, 8], [5, 1])
+
+
+def test_no_multiple_passes_over_a_message_of_a_refused_settlement(state, consumer):
+    """C2: runs with an unknown tag settle nothing, nor does what is sent after them."""
+    deliver(state, 1, 10)
+    state.take(consumer, 10)
+    state.unsettled.settle([Range(2, 3), Range(5, 10)], ACCEPT, None)
+    with pytest.raises(errors.UnknownDeliveryTagError, match="tag 5"):
+        state.unsettled.settle([Range(1, 1), Range(4, 5)], REJECT, None)
+    assert settled(state, 10).open == {1, 4}
+
+
+@pytest.mark.parametrize("by", ["one", "runs", "up_to"])
+def test_no_multiple_passes_over_a_message_of_an_interrupted_call(by):
+    """C2, C10: Ctrl-C may come between any two calls of a handover and of a settlement."""
+    for step in count(1):
+        state = ChannelState(ChannelSettings(10, 60, 1.0))
+        assert state.on_opened(OPENED, 0.0)
+        consumer = subscribe(state)
+        deliver(state, 1, 3)
+
+        def hand_over_and_reject(state=state, consumer=consumer):
+            tags = state.unsettled
+            if by == "one":
+                state.take_one(consumer)
+                tags.settle_one(1, REJECT, None)
+                return
+            state.take(consumer, 1)
+            if by == "runs":
+                tags.settle([Range(1, 1)], REJECT, None)
+            else:
+                tags.settle_up_to(1, REJECT, None)
+
+        came = interrupted(step, hand_over_and_reject, events=("call", "c_return"))
+        state.take(consumer, 3)
+        state.unsettled.settle([Range(2, 3)], ACCEPT, None)
+        assert settled(state, 3).outcomes.get(1, Outcome.REJECTED) is Outcome.REJECTED, step
+        if not came:
+            break
+    assert step > 10
+
+
+def settled(state, last):
+    """What the broker has done by all that the state sends now."""
+    model = SettlementModel(last)
+    for request in requests(state)[0]:
+        if request.HasField("settle"):
+            model.settle(request.settle)
+    return model
 
 
 def test_settling_up_to_nothing_is_refused(state, consumer):
