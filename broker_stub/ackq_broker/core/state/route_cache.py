@@ -83,9 +83,8 @@ class RouteCache:
     def find(self, key: Key) -> Groups | None:
         """The groups of a key that is in the cache."""
         generation, text = key
-        if text not in self._young.get(generation, ()):
-            self.add(key, self._old[generation][text])
-        return self._young[generation][text]
+        young = self._young.get(generation, {})
+        return young[text] if text in young else self._renewed(key, self._old[generation][text])
 
     def grouped(self, generation: int, keys: Sequence[str]) -> Grouped:
         """The keys of a generation by their groups.
@@ -104,8 +103,16 @@ class RouteCache:
         if older:
             for index, (key, groups) in enumerate(zip(keys, found, strict=True)):
                 if groups is None and key in older:
-                    found[index] = self.find((generation, key))
+                    # It is in `older` still; one before it may have filled the young generation.
+                    found[index] = self._renewed((generation, key), older[key])
         return found
+
+    def _renewed(self, key: Key, groups: Groups | None) -> Groups | None:
+        """Makes an old entry young, unless an earlier row of its block has; returns its groups."""
+        generation, text = key
+        if text not in self._young.get(generation, ()):
+            self.add(key, groups)
+        return self._young[generation][text]
 
     def add(self, key: Key, groups: Groups | None) -> None:
         """Adds an entry to the young generation, for a key that is not in it."""

@@ -96,6 +96,17 @@ def compact(data: bytes, rows: BitMap) -> bytes:
     return b"".join((_MAGIC, _LENGTH.pack(len(numbers)), numbers, left))
 
 
+def cut(piece: Piece, most: int) -> list[Piece]:
+    """Cuts a piece of a whole block into pieces of at most `most` rows."""
+    numbers = _numbers(piece)
+    pieces = []
+    for first in range(0, len(numbers), most):
+        chosen = np.zeros(len(numbers), np.bool_)
+        chosen[first : first + most] = True
+        pieces.append(_only(piece, chosen)._replace(rows=_selection(numbers[chosen])))
+    return pieces
+
+
 def _numbers(piece: Piece) -> npt.NDArray[Any]:
     """The row numbers of a piece in its block."""
     if not isinstance(piece.rows, tuple):

@@ -22,7 +22,7 @@ from ackq.v1 import messages_pb2 as pb
 from ackq.wire import block, columns, frame
 from ackq_broker.core.commands import Piece
 from ackq_broker.service.blocks.broker_headers import with_broker_headers
-from ackq_broker.service.blocks.compacted import Stored, unpack
+from ackq_broker.service.blocks.compacted import Stored, cut, unpack
 from ackq_broker.service.blocks.merge import Part, merge
 from ackq_broker.service.blocks.message_ids import with_message_ids
 
@@ -33,6 +33,8 @@ _VISIBLE: Final = columns.STORED_MASK & ~(1 << pb.COLUMN_TTL_MS)
 # A piece this large is a frame of its own.
 _LARGE_BYTES: Final = limits.FRAME_TARGET_BYTES // 2
 _LARGE_ROWS: Final = limits.FRAME_TARGET_ROWS // 2
+# More than the broker's headers add to a row, without the texts of a dead letter.
+_HEADERS_BYTES: Final = 512
 
 
 class _Loaded(NamedTuple):
@@ -74,7 +76,7 @@ class FrameBuilder:
         settled_ok: bool = False,
         max_body_bytes: int = 0,
     ) -> None:
-        self._pieces = pieces
+        self._pieces = list(pieces)
         self._read_block = read_block
         self._browse = browse
         self._settled_ok = settled_ok
@@ -106,22 +108,17 @@ class FrameBuilder:
 
     def _load(self) -> _Loaded | None:
         while self._at < len(self._pieces):
-            piece = self._pieces[self._at]
+            found = self._find(self._pieces[self._at])
             self._at += 1
-            try:
-                stored = self._read(piece.block_id)
-            except BlockNotFoundError:
-                if not self._settled_ok:
-                    raise
-                continue
-            found = stored.find(piece, settled_ok=self._settled_ok)
             if found is None:
                 continue
-            piece, data = found, stored.data
+            piece, data = found
             header, arrow = block.split(data)
             whole = isinstance(piece.rows, tuple) and piece.rows == (0, header.rows)
             headed = piece.origin is not None or piece.rewound > 0
             whole = whole and not headed and not self._max_body_bytes
+            if headed and self._cut_last(piece, len(data) // header.rows):
+                continue
             loaded = _Loaded(piece, (header, arrow), header.rows, header.payload_bytes, data)
             if whole and piece.identity is None:
                 return loaded
@@ -140,6 +137,31 @@ class FrameBuilder:
             return _Loaded(piece, part, rows, size, body_bytes=lengths)
         return None
 
+    def _find(self, piece: Piece) -> tuple[Piece, bytes] | None:
+        """The rows of a piece that are left, in the bytes of a block; None if none is."""
+        try:
+            stored = self._read(piece.block_id)
+        except BlockNotFoundError:
+            if not self._settled_ok:
+                raise
+            return None
+        found = stored.find(piece, settled_ok=self._settled_ok)
+        return None if found is None else (found, stored.data)
+
+    def _cut_last(self, piece: Piece, row_bytes: int) -> bool:
+        """Cuts the piece read last if a frame does not hold it with the broker's headers.
+
+        A block that another client published may be as large as a frame without them.
+        """
+        rows = sum(run.rows for run in piece.runs)
+        row_bytes += _header_bytes(piece)
+        if rows == 1 or rows * row_bytes <= limits.MAX_FRAME_BYTES:
+            return False
+        most = max(1, limits.MAX_FRAME_BYTES // 2 // row_bytes)
+        self._at -= 1
+        self._pieces[self._at : self._at + 1] = cut(self._pieces[self._at], most)
+        return True
+
     def _read(self, block_id: int) -> Stored:
         """Reads a block by its id, once for adjacent pieces of the same block."""
         if self._last_read is None or self._last_read[0] != block_id:
@@ -155,6 +177,15 @@ class FrameBuilder:
         if len(group) == 1 and whole and not header.columns & ~self._visible:
             return frame.Frame(runs, whole)
         return frame.Frame(runs, merge([loaded.part for loaded in group], self._visible))
+
+
+def _header_bytes(piece: Piece) -> int:
+    """More than the broker's headers add to a row of a piece."""
+    texts: tuple[str, ...] = ()
+    if piece.origin is not None:
+        dead = piece.origin
+        texts = (dead.queue, dead.cause, dead.reason, dead.first_queue, dead.session)
+    return _HEADERS_BYTES + sum(len(text.encode()) for text in texts)
 
 
 def delivery_runs(pieces: Sequence[Piece], *, browse: bool = False) -> pb.DeliveryRuns:

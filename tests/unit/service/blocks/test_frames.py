@@ -7,7 +7,7 @@ from pyroaring import BitMap
 from ackq import limits
 from ackq.errors import BlockNotFoundError
 from ackq.wire import columns
-from ackq_broker.core.commands import MessageIdentity, Piece, Run
+from ackq_broker.core.commands import MessageIdentity, Origin, Piece, Run
 from ackq_broker.service.blocks.compacted import compact
 from ackq_broker.service.blocks.frames import FrameBuilder
 from tests.fakes.blocks import encoded, rows
@@ -63,6 +63,31 @@ def test_a_large_block_leaves_as_stored():
     wanted = columns.bits(("body", "message_id"))
     (pruned,) = built(store, piece(2, 0, 1, count), wanted=wanted)
     assert [frame.block is large for frame in (made[1], with_ids, pruned)] == [True] * 3
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_dead_letters_of_a_large_block_are_several_frames(monkeypatch, compacted):
+    """S2, C13: a block is as large as a frame may be, and each row of it gets headers."""
+    monkeypatch.setattr(limits, "MAX_FRAME_BYTES", 50_000)
+    monkeypatch.setattr("ackq_broker.service.blocks.frames._LARGE_ROWS", 1)
+    bodies = [b"%d" % number for number in range(1_000)]
+    block = encoded(body=bodies, routing_key="q")
+    if compacted:
+        block, bodies = compact(block, BitMap(range(500, 1_000))), bodies[500:]
+    first, count = 1_000 - len(bodies), len(bodies)
+    numbers = np.arange(count)
+    dead = Origin("work", numbers, numbers, "rejected", "no JSON", 0, "work", 1)
+    frames = built(Store(block), piece(1, first, 1, count)._replace(origin=dead))
+    assert len(frames) > 3
+    assert all(len(frame.block) <= limits.MAX_FRAME_BYTES for frame in frames)
+    made = [row for frame in frames for row in rows(frame.block)["body"]]
+    assert made == bodies
+    tags = [
+        tag for frame in frames for first, n, *_ in runs(frame) for tag in range(first, first + n)
+    ]
+    assert tags == list(range(1, count + 1))
+    headers = [dict(row) for frame in frames for row in rows(frame.block)["headers"]]
+    assert [int(each["ackq-dead-position"]) for each in headers] == list(range(count))
 
 
 def test_small_blocks_are_merged():
