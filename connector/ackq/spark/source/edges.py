@@ -25,7 +25,13 @@ from ackq.errors import (
 )
 from ackq.spark import connections
 from ackq.spark.options.options import SourceOptions
-from ackq.spark.source.lease import LOST, OutstandingLease, ReadLimits, SessionDriver
+from ackq.spark.source.lease import (
+    LOST,
+    NO_LEASE,
+    OutstandingLease,
+    ReadLimits,
+    SessionDriver,
+)
 from ackq.spark.source.offset import OPENING, Offset, Offsets
 
 if TYPE_CHECKING:
@@ -34,8 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("ackq.spark")
-# Accepts and leases nothing: no message is as old as the journal.
-_NO_LEASE: Final = ReadLimits(max_messages=1, max_bytes=1, horizon=1)
 # How long one of several edges is waited for, before the next one is.
 _TURN_MS: Final = 1_000
 # Before an edge that answers, but not the call, is called again.
@@ -194,7 +198,7 @@ class Edges:
             driver, (place, batches) = self._driver(name), self._unreported[name]
             try:
                 if not driver.is_attached:
-                    driver.advance(place, _NO_LEASE, reopen=False)
+                    driver.advance(place, NO_LEASE, reopen=False)
                 driver.plan_empty(place, batches)
             except LOST:  # the next advance opens another session
                 if self._options.fail_on_data_loss:
@@ -315,7 +319,7 @@ class Edges:
         """
         driver = self._driver(name)
         try:
-            end = driver.advance(place, _NO_LEASE)
+            end = driver.advance(place, NO_LEASE)
             left = end.tag - place.tag + connections.messages_left(self._broker(name), end.session)
             why = f"has {left} messages in the queues that this query reads"
         except (*LOST, BrokerUnavailableError, QueueNotFoundError) as error:

@@ -59,6 +59,10 @@ class ReadLimits:
     open_and_lease: bool = False
 
 
+# Accepts and leases nothing: no message is as old as the journal.
+NO_LEASE: Final = ReadLimits(max_messages=1, max_bytes=1, horizon=1)
+
+
 @dataclass(frozen=True, slots=True)
 class OutstandingLease:
     """The outstanding lease: tags (start_tag, end_tag], with the blocks that they lie in.
@@ -107,6 +111,7 @@ class SessionDriver:
         self._holder = client.holder("spark")
         # An opening is repeated on its session, also by a later call (S9).
         self._anonymous, self._lost = _anonymous(), ""
+        self._run_empty = ""  # incarnation whose batch was run again without its rows
         self._hold: LivenessStream | None = None
         self._held: tuple[str, int] | None = None
         self._lease: OutstandingLease | None = None
@@ -144,14 +149,15 @@ class SessionDriver:
         self._check(start)
         self._check_queues(start)
         try:
+            if start.incarnation and start.incarnation == self._run_empty:
+                # It may be back, and would accept what the batch did not read.
+                raise SessionNotFoundError(f"The session '{start.session}' was lost.")
             answer = self._advance(start, limits)
         except LOST as error:
             if start.is_opening or self._options.fail_on_data_loss or not reopen:
                 raise
             _log.warning("%s failOnDataLoss is off: a new session is opened.", error)
-            if start.incarnation != self._lost:  # else this call repeats its opening
-                # The lost one may be back, with its lease.
-                self._lost, self._anonymous = start.incarnation, _anonymous()
+            self._rename(start.incarnation)
             start = OPENING
             answer = self._advance(start, limits)
         self._keep(
@@ -173,7 +179,8 @@ class SessionDriver:
         """The lease of the batch from `start` to `end`; after a restart, attached for a replay.
 
         Returns:
-            None if the broker lost the session and `failOnDataLoss` is off: nothing to replay.
+            None if the broker lost the session, `failOnDataLoss` is off, and the broker opens
+            another: nothing to replay.
 
         Raises:
             As `advance`.
@@ -203,6 +210,11 @@ class SessionDriver:
                 return None  # nothing was leased under it; the next advance opens it again (S9)
             if self._options.fail_on_data_loss:
                 raise
+            # A wrong or empty broker refuses this, and so does one that has the lease (S9).
+            self._options = replace(self._options, start_from=None)
+            self._rename(end.incarnation)
+            self._advance(OPENING, NO_LEASE)
+            self._run_empty = end.incarnation
             _log.warning(
                 "%s failOnDataLoss is off: the batch is run again without its rows.", error
             )
@@ -253,6 +265,11 @@ class SessionDriver:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _rename(self, lost: str) -> None:
+        """Names the opening after a loss: the lost incarnation may be back, with its lease."""
+        if lost != self._lost:  # else it is repeated
+            self._lost, self._anonymous = lost, _anonymous()
 
     def _advance(self, start: Offset, limits: ReadLimits) -> pb.AdvanceResponse:
         if start.is_opening and self._options.exchange:

@@ -193,9 +193,12 @@ def test_lost_session_reopens(make, session, caplog, lost):
     with pytest.raises(lost, match="by host a"):
         make(lost("Session 's' is held by host a.")).latestOffset(at(10), MAX)
     gone, later = lost("Session 's' is gone."), advanced(5, (5, 9), incarnation="i2")
-    reader = make(gone, gone, advanced(0, incarnation="i2"), later, failOnDataLoss="false")
+    opened = advanced(0, incarnation="i2")
+    reader = make(gone, opened, opened, later, failOnDataLoss="false")
     assert reader.partitions(at(5), at(10)) == []
+    # K2: it may be back, so nothing is accepted of what this batch did not read.
     assert reader.latestOffset(at(10), MAX) == at(0, "i2")
+    assert [each.incarnation for each in session.asked[-3:]] == ["i1", "", ""]
     assert reader.partitions(at(10), at(0, "i2")) == [LeaseRange("s", "i2", 1, 0, 0)]
     assert [text.partition(": ")[2] for text in caplog.messages] == [
         "the batch is run again without its rows.",
@@ -213,6 +216,15 @@ def test_lost_session_reopens(make, session, caplog, lost):
         if isinstance(each, pb.AdvanceRequest) and not each.incarnation
     ]
     assert len(set(opened)) == 2
+
+
+@pytest.mark.parametrize("refusal", [errors.QueueNotFoundError, errors.LeaseHeldError])
+def test_a_batch_is_not_run_without_its_rows_where_no_session_opens(make, session, refusal):
+    """K2: an empty broker may answer for a while, and a restored one has the batch (S9)."""
+    given = {"failOnDataLoss": "false", "session": "s", "startFrom": "earliest"}
+    with pytest.raises(refusal):
+        make(errors.SessionNotFoundError("gone"), refusal("No."), **given).partitions(at(5), at(10))
+    assert not session.asked[-1].HasField("rewind")
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
