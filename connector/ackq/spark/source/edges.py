@@ -77,6 +77,7 @@ class Edges:
         # Places of edges in planned batches without rows of them, and the number of batches.
         self._unreported: dict[str, tuple[Offset, int]] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._given_up: set[str] = set()  # removed, with a batch that was run without their rows
         self.drivers: dict[str, SessionDriver] = {}
         self.away: set[str] = set()
 
@@ -129,14 +130,26 @@ class Edges:
     def lease(self, name: str, start: Offset, end: Offset) -> OutstandingLease | None:
         """The lease of an edge in a batch, for which an edge that is away is waited for.
 
+        Returns:
+            As `SessionDriver.lease`; None for a removed edge that is lost or away, too, if
+            `failOnDataLoss` is off.
+
         Raises:
             AckqError: As `SessionDriver.lease`.
         """
         call = partial(self._called, name, lambda: self._driver(name).lease(start, end))
         try:
             return call()
-        except BrokerUnavailableError:
-            if not self._options.skip_away:
+        except (*LOST, BrokerUnavailableError) as error:
+            if name not in self._names and not self._options.fail_on_data_loss:
+                _log.warning(
+                    "%s failOnDataLoss is off: the batch is run again without the rows of edge %s.",
+                    error,
+                    name,
+                )
+                self._given_up.add(name)
+                return None
+            if isinstance(error, LOST) or not self._options.skip_away:
                 raise
             connections.wait_ready(self._options.at(name))
             return call()
@@ -317,6 +330,8 @@ class Edges:
         Raises:
             CheckpointMismatchError: It has messages, or does not answer.
         """
+        if name in self._given_up:
+            return  # it may be back, and would accept what the batch did not read
         driver = self._driver(name)
         try:
             end = driver.advance(place, NO_LEASE)

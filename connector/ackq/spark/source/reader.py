@@ -158,6 +158,9 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ranges(self, name: str, first: Offset, last: Offset) -> list[LeaseRange]:
         """The tasks of an edge; the edges share the cores."""
+        lease = self._sessions().lease(name, first, last)
+        if lease is None:
+            return []
         if self._mixes and name not in self._endpoints:
             raise CheckpointMismatchError(
                 f"The batch to run again has messages of edge {name}, which the option 'endpoint'"
@@ -165,9 +168,6 @@ class AckqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 " with the query's earlier endpoints, and remove the edge then.",
                 endpoint=name,
             )
-        lease = self._sessions().lease(name, first, last)
-        if lease is None:
-            return []
         spans = [TagSpan(0, 0)]  # an opening has no rows; its task reports the query and the batch
         if last.tag:
             edges = len(self._endpoints)

@@ -105,6 +105,7 @@ def test_tags_come_with_their_edge(make, world):
     tags = StructType([StructField("delivery_tag", LongType())])
     with pytest.raises(errors.SchemaError, match="'delivery_tag' without 'edge'"):
         make(schema=tags)
+    world.answer(b=attached(2, (23, 0)))
     with pytest.raises(errors.CheckpointMismatchError, match=r"messages of edge b:1, .* earlier"):
         make("a:1", schema=tags).partitions(at(a=5, b=20), at(a=5, b=23))
     world.answer(b=attached(2, (23, 0)))
@@ -210,6 +211,23 @@ def test_a_lost_edge_is_removed_by_failondataloss(make, world, caplog, error):
     reader = make("a:1", failOnDataLoss="false")
     assert reader.latestOffset(at(a=5, b=20), MAX) == {"v": 1, **place(7, "of a")}
     assert "Edge b:1 is removed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [errors.SessionNotFoundError, errors.BrokerUnavailableError])
+@pytest.mark.parametrize("columns", [("delivery_tag",), ("delivery_tag", "edge")])
+def test_a_lost_edge_is_removed_with_a_batch(make, world, caplog, error, columns):
+    """S12, K2: the batch is run again without its rows; if it is back, they are not accepted."""
+    start, end = at(a=5, b=20), at(a=5, b=23)
+    world.answer(a=7, b=error("No broker answers at b:1."))
+    schema = StructType([field for field in SCHEMA if field.name in columns])
+    reader = make("a:1", schema=schema, failOnDataLoss="false")
+    assert list(reader.partitions(start, end)) == []
+    assert "is run again without the rows of edge b:1" in caplog.text
+    assert reader.latestOffset(end, MAX) == {"v": 1, **place(7, "of a")}
+    assert len(world.at("b").asked) == 1
+    world.answer(b=error("No broker answers at b:1."))
+    with pytest.raises(error):
+        make("a:1").partitions(start, end)
 
 
 def test_an_edge_that_answers_is_not_left_behind(make, world):
