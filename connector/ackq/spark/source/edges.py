@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -118,7 +119,12 @@ class Edges:
         ends = places
         # The first call does not wait, as one edge may have messages and another none.
         for wait_ms in (0, limits.wait_ms) if len(self._names) > 1 else (limits.wait_ms,):
-            ends = {**places, **self._advance(places, replace(limits, wait_ms=wait_ms))}
+            try:
+                ends = {**places, **self._advance(places, replace(limits, wait_ms=wait_ms))}
+            except AckqError:
+                if limits.open_and_lease:
+                    self._give_back()
+                raise
             if ends != places or not limits.wait_ms:
                 break
         opened = (end.incarnation != start.at(name).incarnation for name, end in ends.items())
@@ -196,6 +202,12 @@ class Edges:
             return self._each([name for name in horizons if name not in self._unreported], advance)
 
         return self._until_one(list(horizons), advance_reported)
+
+    def _give_back(self) -> None:
+        """Puts back what openings leased; an edge that does not answer now keeps its lease."""
+        for driver in self.drivers.values():
+            with suppress(AckqError):
+                driver.give_back()
 
     def _await_all(self) -> None:
         """Waits for each edge: what one has retained is read again with its opening alone (S14)."""

@@ -260,6 +260,11 @@ class SessionDriver:
         )
         self._planned = planned
 
+    def give_back(self) -> None:
+        """Puts back what an opening without a session's name leased: no checkpoint has it (S9)."""
+        if self.session == self._anonymous:
+            self._advance(OPENING, NO_LEASE)
+
     def close(self) -> None:
         """Ends the liveness stream; the end of the process does so as well."""
         if self._hold is not None:

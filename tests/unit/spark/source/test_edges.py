@@ -12,7 +12,7 @@ from ackq.info import SessionInfo
 from ackq.spark import connections
 from ackq.spark.engine import ReadAllAvailable, ReadMaxRows
 from ackq.spark.options import options
-from ackq.spark.source import edges
+from ackq.spark.source import edges, lease
 from ackq.spark.source.older_reader import OlderStreamReader
 from ackq.spark.source.reader import AckqStreamReader
 from ackq.v1 import sessions_pb2 as pb
@@ -258,6 +258,25 @@ def test_an_opening_that_leases_is_repeated(make, world):
     reader = make(onEdgeAway="skip")
     assert reader.latestOffset({"v": 1}, ReadAllAvailable()) == at(a=7, b=23)
     assert [each.endpoint for each in world.waited] == ["b:1"]
+
+
+@pytest.mark.parametrize("error", [errors.QueueNotFoundError, errors.BrokerUnavailableError])
+def test_an_opening_that_leases_is_given_back(make, world, monkeypatch, error):
+    """S9, S12: if another edge fails, the lease would be of a session that no checkpoint names."""
+    monkeypatch.setattr(lease, "_anonymous", lambda: "s")
+    world.answer(a=7, b=error("No."))
+    world.answer(a=0)
+    with pytest.raises(error):
+        make().latestOffset({"v": 1}, ReadAllAvailable())
+    opened = [(each.session, each.incarnation) for each in world.at("a").asked]
+    assert opened == [("s", ""), ("s", "")]
+    assert [each.open_and_lease for each in world.at("a").asked] == [True, False]
+    # A lease that the checkpoint names stays.
+    world.answer(a=7, b=error("No."))
+    monkeypatch.setattr(lease, "_anonymous", lambda: "t")
+    with pytest.raises(error):
+        make().latestOffset(at(a=5, b=20), ReadAllAvailable())
+    assert len(world.at("a").asked) == 3
 
 
 def test_a_removed_edge_is_in_no_report(make, world):
