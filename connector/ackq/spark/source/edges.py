@@ -22,6 +22,7 @@ from ackq.errors import (
     AckqError,
     BrokerUnavailableError,
     CheckpointMismatchError,
+    InvalidArgumentError,
     QueueNotFoundError,
 )
 from ackq.spark import connections
@@ -187,6 +188,8 @@ class Edges:
         def advance(name: str) -> Offset:
             bounded = replace(share, horizon=horizons[name])
             place, driver = places.get(name, OPENING), self._driver(name)
+            if place.is_opening:
+                self._check_distinct(name, places)
             try:
                 return driver.advance(place, bounded)
             except BrokerUnavailableError:
@@ -202,6 +205,19 @@ class Edges:
             return self._each([name for name in horizons if name not in self._unreported], advance)
 
         return self._until_one(list(horizons), advance_reported)
+
+    def _check_distinct(self, name: str, places: Mapping[str, Offset]) -> None:
+        """Refuses a second name of an edge: its opening would replace the session of the place."""
+        if not (places and self._options.session):
+            return
+        with suppress(*LOST):
+            found = self._find(self._broker(name), self._options.session).incarnation
+            for other, place in places.items():
+                if place.incarnation == found:
+                    raise InvalidArgumentError(
+                        f"The endpoints {other} and {name} are one broker. Name it once.",
+                        endpoint=name,
+                    )
 
     def _give_back(self) -> None:
         """Puts back what openings leased; an edge that does not answer now keeps its lease."""

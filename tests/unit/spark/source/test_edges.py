@@ -181,6 +181,15 @@ def test_a_renamed_edge_keeps_its_place(make, world):
     assert world.at("b").asked == []
 
 
+def test_two_names_of_an_edge_are_refused(make, world):
+    """S12: the opening under the second name would end the session of the checkpoint."""
+    world.answer(a=7)
+    world.at("c").recorded = SessionInfo(incarnation="of a", queues=["q"])
+    with pytest.raises(errors.InvalidArgumentError, match=r"a:1 and c:1 are one broker"):
+        make("a:1,c:1", session="s").latestOffset(at(a=5), MAX)
+    assert world.at("c").asked == []
+
+
 @pytest.mark.parametrize(("end", "left"), [(20, 3), (22, 0)])
 def test_an_edge_with_messages_is_not_removed(make, world, end, left):
     """S12: an outstanding lease or messages in its queues refuse the start, with the count."""
