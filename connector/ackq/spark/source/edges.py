@@ -238,8 +238,9 @@ class Edges:
         def report(name: str) -> None:
             driver, (place, batches) = self._driver(name), self._unreported[name]
             try:
-                if not driver.is_attached:
-                    driver.advance(place, NO_LEASE, reopen=False)
+                if not driver.is_attached or not place.tag:  # at tag 0 a successor may answer (S9)
+                    held = driver.advance(place, NO_LEASE, reopen=False)
+                    place = replace(place, incarnation=held.incarnation)
                 driver.plan_empty(place, batches)
             except LOST:  # the next advance opens another session
                 if self._options.fail_on_data_loss:

@@ -140,6 +140,21 @@ def test_an_edge_that_is_away_is_skipped(make, world, caplog):
     assert {each.retry_ms for each in world.made} == {0}
 
 
+def test_a_skipped_edge_that_has_forgotten_its_session_is_reported(make, world):
+    """S9, S12: at tag 0 it opens a successor, which gets the report."""
+    reader = make(onEdgeAway="skip")
+    world.answer(a=7, b=0)
+    reader.latestOffset(at(a=5, b=0), MAX)
+    world.away("b")
+    reader.commit(at(a=5, b=0))
+    world.answer(a=9, b=advanced(0, incarnation="successor"))
+    world.answer(b=attached(1))
+    world.answer(b=advanced(3, (3, 9), incarnation="successor"))
+    end = at(a=9) | {"edges": at(a=9)["edges"] | {"b:1": place(3, "successor")}}
+    assert reader.latestOffset(at(a=7, b=0), MAX) == end
+    assert [each.incarnation for each in world.at("b").asked[-3:]] == ["of b", "successor", "of b"]
+
+
 def test_a_subscription_skips_an_edge_that_is_away(make, world):
     """S10, S12: the queue is made at each edge before that opens, also later."""
 
