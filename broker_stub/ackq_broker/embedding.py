@@ -115,11 +115,15 @@ class EmbeddedBroker:
         self._reap()
 
     def start(self) -> Self:
-        """Starts the broker, for a notebook, where `with` cannot span cells; `stop` ends it.
+        """Starts the broker if it does not run; `stop` ends it.
+
+        For a notebook, where `with` cannot span cells and a cell is run again.
 
         Raises:
             BrokerUnavailableError: It did not start; the message has the end of its log.
         """
+        if self.alive():
+            return self
         try:
             self._start()
         except BaseException:

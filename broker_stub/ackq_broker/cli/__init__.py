@@ -7,6 +7,7 @@ options of `serve`, `settings` reads them from flags, environment and file; all 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib.abc import MetaPathFinder
 
@@ -32,6 +33,8 @@ def main() -> None:
     Exit status 1 for a damaged journal, 2 for a refused command, 130 after Ctrl-C, 141 if the
     reader of the output ended.
     """
+    if sys.argv[1:2] == ["serve"]:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it serves: it ends nothing (O3)
     sys.meta_path.insert(0, _WithoutPandas())
     # gRPC, which reads this variable when it is imported, would add its own lines to the log for
     # each connection that does not speak TLS, or trusts another authority.

@@ -41,11 +41,11 @@ class TlsFiles(NamedTuple):
 
 
 class _LoadedFiles(NamedTuple):
-    """Matching files, loaded for gRPC and for HTTPS, with the end of the certificate."""
+    """Matching files, loaded for gRPC and for HTTPS; the certificates' ends, the server's first."""
 
     configuration: grpc.ServerCertificateConfiguration
     https: ssl.SSLContext
-    not_after: datetime
+    ends: list[tuple[Path, datetime]]
 
 
 class Credentials:
@@ -70,7 +70,7 @@ class Credentials:
     @property
     def not_after(self) -> datetime:
         """The end of the certificate's validity, in UTC."""
-        return self._loaded.not_after
+        return self._loaded.ends[0][1]
 
     def server(self) -> grpc.ServerCredentials:
         """The credentials for gRPC; each new connection uses the files as loaded at that time."""
@@ -124,10 +124,12 @@ class Credentials:
 
     def _warn(self) -> None:
         now = datetime.now(UTC)
-        left = self.not_after - now
-        if left.days < SOON_DAYS and (now - self._warned).total_seconds() >= _DAY_S:
-            self._warned = now
-            _log.warning("the certificate %s expires on %s", self._files.cert, _utc(self.not_after))
+        if (now - self._warned).total_seconds() < _DAY_S:
+            return
+        for path, end in self._loaded.ends:
+            if (end - now).days < SOON_DAYS:
+                self._warned = now
+                _log.warning("the certificate %s expires on %s", path, _utc(end))
 
     def _versions(self) -> list[FileVersion | None]:
         return [version_of(path) for path in self._files if path is not None]
@@ -152,16 +154,11 @@ def _load(files: TlsFiles) -> _LoadedFiles:
     if _bytes(public) != certified:
         raise _unfit("--tls-key", files.key, f"is not the key of the certificate {files.cert}")
     _check_valid("--tls-cert", files.cert, certificate)
+    ends = [(files.cert, certificate.not_valid_after_utc)]
     roots = None
     if files.client_ca is not None:
-        roots = _read("--tls-client-ca", files.client_ca)
-        try:
-            for each in x509.load_pem_x509_certificates(roots):
-                _check_valid("--tls-client-ca", files.client_ca, each)
-        except ValueError as error:
-            raise _unfit(
-                "--tls-client-ca", files.client_ca, "holds no certificate in PEM"
-            ) from error
+        roots, authorities = _authorities(files.client_ca)
+        ends += [(files.client_ca, each.not_valid_after_utc) for each in authorities]
     try:
         https = _https(files)
     except (OSError, ssl.SSLError) as error:
@@ -169,7 +166,20 @@ def _load(files: TlsFiles) -> _LoadedFiles:
         raise _unfit("--tls-cert", files.cert, f"cannot be served: {reason}") from error
     warn_if_public(files.key)
     configuration = grpc.ssl_server_certificate_configuration([(key, chain)], roots)
-    return _LoadedFiles(configuration, https, certificate.not_valid_after_utc)
+    return _LoadedFiles(configuration, https, ends)
+
+
+def _authorities(path: Path) -> tuple[bytes, list[x509.Certificate]]:
+    """The authorities for clients, at least one of them valid: an old one may end beside it."""
+    roots = _read("--tls-client-ca", path)
+    try:
+        found = x509.load_pem_x509_certificates(roots)
+    except ValueError as error:
+        raise _unfit("--tls-client-ca", path, "holds no certificate in PEM") from error
+    now = datetime.now(UTC)
+    if not any(each.not_valid_before_utc <= now < each.not_valid_after_utc for each in found):
+        _check_valid("--tls-client-ca", path, found[0])
+    return roots, found
 
 
 def _https(files: TlsFiles) -> ssl.SSLContext:

@@ -46,7 +46,10 @@ def add(path: Path, user: User, tell: Callable[[], None] = _nothing) -> None:
             raise InvalidArgumentError(
                 f"There is a user '{user.name}' already; remove it first.", user=user.name
             )
-        users[user.name] = tomlkit.table()
+        try:
+            users[user.name] = tomlkit.table()
+        except ValueError as error:  # the users are in an inline table
+            raise _other_form(path) from error
         users[user.name].update(_fields(user))
         _write(path, document, tell)
 
@@ -135,6 +138,22 @@ def _read(path: Path) -> Any:
         raise InvalidArgumentError(f"The users file {path} is not valid TOML: {error}.") from error
 
 
+def _check(unfinished: Path, path: Path) -> None:
+    """Refuses a result that the broker would refuse, as of keys that are not in tables."""
+    try:
+        load(unfinished)
+    except InvalidArgumentError as error:
+        raise _other_form(path) from error
+
+
+def _other_form(path: Path) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The users file {path} cannot be changed in the form that it has; nothing was changed."
+        " Give each user a table [users.NAME], and try again.",
+        file=path,
+    )
+
+
 def _write(path: Path, document: Any, tell: Callable[[], None]) -> None:
     """Writes the file whole or not at all; only its owner may read a new file.
 
@@ -151,6 +170,7 @@ def _write(path: Path, document: Any, tell: Callable[[], None]) -> None:
             file.write(tomlkit.dumps(document))
             file.flush()
             os.fsync(file.fileno())
+        _check(unfinished, path)
         if path.exists():
             status = path.stat()
             os.chown(unfinished, status.st_uid, status.st_gid)

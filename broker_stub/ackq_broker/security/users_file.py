@@ -9,9 +9,12 @@ from ackq_broker.security.users import Users, load
 
 
 class FileVersion(NamedTuple):
-    """Metadata that distinguishes versions of a file."""
+    """Metadata that distinguishes versions of a file.
 
-    modified_ns: int
+    Its change time is that of contents, owner and mode: an unreadable file may be readable now.
+    """
+
+    changed_ns: int
     size: int
     inode: int
 
@@ -22,7 +25,7 @@ def version_of(path: Path) -> FileVersion | None:
         status = path.stat()
     except OSError:
         return None
-    return FileVersion(status.st_mtime_ns, status.st_size, status.st_ino)
+    return FileVersion(status.st_ctime_ns, status.st_size, status.st_ino)
 
 
 class UsersFile:

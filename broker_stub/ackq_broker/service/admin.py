@@ -112,9 +112,10 @@ class AdminService:
         return copied(pb.BackupResponse, made, directory=str(made.directory))
 
     async def drain(self, request: pb.DrainRequest) -> pb.DrainResponse:
-        """Stops accepting new work, or resumes, and reports the unfinished work (O6)."""
+        """Stops accepting new work, or resumes, or neither; reports the unfinished work (O6)."""
         engine = self._engine
-        engine.alarms.drain(draining=not request.resume)
+        if not request.look:
+            engine.alarms.drain(draining=not request.resume)
         unfinished = await engine.query(
             lambda: views.unfinished(engine.core.state, engine.buffering)
         )

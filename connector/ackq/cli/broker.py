@@ -10,6 +10,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import as_dict
 from ackq.cli.parameters import DURATION
+from ackq.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
     from ackq.info import Drain
@@ -81,7 +82,9 @@ def drain(target: Target, *, wait_ms: int, resume: bool) -> None:
         found = admin.drain(resume=resume)
         while not (quiet := _quiet(found)) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            found = admin.drain(resume=resume)
+            found = admin.drain(look=True)
+            if not (found.draining or resume):
+                raise PreconditionFailedError("The drain was ended: the broker was resumed.")
     left = (
         f"{'quiet' if quiet else 'under way'}: unacked={found.unacked}"
         f" transactions={found.transactions} stages={found.stages} bytes={found.bytes}"

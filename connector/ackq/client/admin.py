@@ -103,13 +103,14 @@ class Admin(SessionCalls):
         request = pb.BackupRequest(name=name)
         return self._told(Backup, "AdminService/Backup", request, timeout_s)
 
-    def drain(self, *, resume: bool = False) -> Drain:
+    def drain(self, *, resume: bool = False, look: bool = False) -> Drain:
         """Makes the broker refuse new work before a restart; reports work in progress (O6).
 
         Args:
             resume: Ends the drain: the broker accepts new work again.
+            look: Changes nothing, only reports.
         """
-        return self._told(Drain, "AdminService/Drain", pb.DrainRequest(resume=resume))
+        return self._told(Drain, "AdminService/Drain", pb.DrainRequest(resume=resume, look=look))
 
     # --- queues ---
 

@@ -111,10 +111,12 @@ class BackupResponse(_message.Message):
     def __init__(self, directory: _Optional[str] = ..., sequence: _Optional[int] = ..., total_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("resume",)
+    __slots__ = ("resume", "look")
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    LOOK_FIELD_NUMBER: _ClassVar[int]
     resume: bool
-    def __init__(self, resume: bool = ...) -> None: ...
+    look: bool
+    def __init__(self, resume: bool = ..., look: bool = ...) -> None: ...
 
 class DrainResponse(_message.Message):
     __slots__ = ("draining", "unacked", "transactions", "stages", "bytes")

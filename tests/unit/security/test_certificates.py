@@ -46,15 +46,26 @@ def test_the_second_of_two_files(files, caplog):
     assert credentials.not_after == end
 
 
-def test_authorities_of_clients(files, tmp_path):
-    """A6: a client CA file without a certificate is refused, naming its option."""
-    issue(files)
+def test_authorities_of_clients(files, tmp_path, caplog):
+    """A6: a client CA file without a valid certificate is refused, naming its option.
+
+    An authority that has ended beside a valid one is warned of.
+    """
+    issue(files, not_after=in_days(30))
     clients = tmp_path / "clients.pem"
     clients.write_text("x")
     with pytest.raises(InvalidArgumentError, match="--tls-client-ca holds no certificate"):
         Credentials(files._replace(client_ca=clients))
     trustme.CA().cert_pem.write_to_path(clients)
     assert Credentials(files._replace(client_ca=clients)).server() is not None
+    ended = certificate(rsa.generate_private_key(65537, 2048), not_after=in_days(-1))
+    clients.write_bytes(clients.read_bytes() + ended)
+    assert Credentials(files._replace(client_ca=clients)).server() is not None
+    (said,) = [each.message for each in caplog.records]
+    assert said.startswith(f"the certificate {clients} expires on ")
+    clients.write_bytes(ended)
+    with pytest.raises(InvalidArgumentError, match="--tls-client-ca expired on"):
+        Credentials(files._replace(client_ca=clients))
 
 
 def test_a_certificate_that_openssl_refuses(files, caplog):
@@ -74,19 +85,24 @@ def test_a_certificate_that_openssl_refuses(files, caplog):
 def weak(files):
     """Writes a certificate with a key of 1,024 bits."""
     key = rsa.generate_private_key(65537, 1024)  # noqa: S505 - the point
+    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    files.cert.write_bytes(certificate(key, not_after=in_days(30)))
+
+
+def certificate(key, not_after):
+    """A certificate signed by its own key, in PEM."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    certificate = (
+    made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(in_days(-1))
-        .not_valid_after(in_days(30))
+        .not_valid_before(in_days(-2))
+        .not_valid_after(not_after)
         .sign(key, hashes.SHA256())
     )
-    files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    files.cert.write_bytes(certificate.public_bytes(Encoding.PEM))
+    return made.public_bytes(Encoding.PEM)
 
 
 def test_a_key_that_everybody_can_read_is_named(files, caplog):

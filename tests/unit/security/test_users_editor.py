@@ -114,6 +114,13 @@ def test_what_cannot_be_changed(tmp_path):
     with pytest.raises(NotFoundError, match="There is no user 'other'"):
         users_editor.change(path, "other", lambda _: {})
     assert path.read_text() == before
+    told = []
+    dotted = "users.a.role = 'observer'\nusers.b.read = 'x'\n"
+    for other in (dotted, "users = {a = {role = 'observer'}}\n"):
+        path.write_text(other)
+        with pytest.raises(InvalidArgumentError, match=r"Give each user a table \[users.NAME\]"):
+            users_editor.add(path, user("new.name"), lambda: told.append(1))
+        assert (path.read_text(), told) == (other, [])
     path.write_text("[users.app]\nrole = 'king'")
     with pytest.raises(InvalidArgumentError, match="is wrong about user 'app'"):
         users_editor.add(path, user("other"))

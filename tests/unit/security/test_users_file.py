@@ -9,7 +9,7 @@ from ackq_broker.security.users_file import UsersFile
 
 
 def test_a_change_is_seen_once(tmp_path):
-    """A1: a file change is seen once, by time, size or inode; an unreadable one changes nothing."""
+    """A1: a change of contents, owner or mode is seen once; an unreadable file changes nothing."""
     path = tmp_path / "users.toml"
     path.write_text("[users.a]\n")
     file = UsersFile(path)
@@ -25,3 +25,5 @@ def test_a_change_is_seen_once(tmp_path):
     path.write_text("[users.b]\n[users.d]\n")
     os.utime(path, ns=(0, 0))
     assert file.changed()
+    path.chmod(0o400)
+    assert (file.changed(), file.changed()) == (True, False)

@@ -58,6 +58,7 @@ def test_the_unit_starts_a_broker():
     for path in paths:
         assert made[str(path.parent)] in UNIT
     assert "RestartPreventExitStatus=2" in UNIT
+    assert "RestartForceExitStatus=SIGHUP" in UNIT
     assert "ExecReload=/bin/kill -HUP $MAINPID" in UNIT
 
 

@@ -130,3 +130,24 @@ def test_a_drain_can_be_taken_back(broker, own):
         assert (status, said) == (0, "the broker takes in new work again\n")
         assert [each.body for each in consumer.deliveries(1)] == [b"b"]
         opens(own)
+
+
+def test_a_drain_that_waits_is_not_made_again_after_a_resume(broker, own):
+    """O6: a command that waits for a quiet broker only looks, and ends when another resumes it."""
+    own.publish(b"a")
+    with own.consume() as consumer:
+        consumer.subscribe()
+        consumer.deliveries(1)
+        words = command(broker.endpoint, "broker", "drain", "--wait", "60s")
+        with (
+            subprocess.Popen(words, text=True, stdout=PIPE, stderr=PIPE) as waiting,
+            Admin(broker.endpoint) as admin,
+        ):
+            eventually("a drain", lambda: admin.info().blocked)
+            drain(broker.endpoint, "--resume")
+            _, err = waiting.communicate(timeout=SOON_S)
+            assert (waiting.returncode, err) == (
+                4,
+                "Error: The drain was ended: the broker was resumed.\n",
+            )
+            assert not admin.info().blocked

@@ -142,7 +142,7 @@ def test_a_shortened_journal(tmp_path):
 def test_embedded_keeps_its_data_while_it_runs():
     """Q7, Design 5: after `kill -9` and a restart the same endpoint serves the same data.
 
-    A temporary directory is removed at the end.
+    Another `start` leaves it as it is. A temporary directory is removed at the end.
     """
     with ackq_broker.embedded() as broker:
         endpoint, kept = broker.endpoint, broker.data_dir
@@ -150,6 +150,8 @@ def test_embedded_keeps_its_data_while_it_runs():
             client.declare()
         with killed(broker) as client:
             assert (client.endpoint, client.queue().ready) == (endpoint, 0)
+        running = broker.pid
+        assert broker.start().pid == running
     assert not kept.parent.exists()
 
 
