@@ -131,7 +131,17 @@ def commit(options: SinkOptions, batch: WriterBatch, stages: Mapping[str, Sequen
         other = fields.get("finish") or "batch_id" in fields
         known: dict[str, Any] = {"execution_id": "" if other else batch.execution_id}
         known |= {"keep_changed": options.keep_changed, **own, **fields}
-        return client.commit_batch(options.at(name), stages=named, **known)
+        try:
+            return client.commit_batch(options.at(name), stages=named, **known)
+        except BrokerUnavailableError as error:
+            removed = fields.get("finish") and name not in options.endpoints
+            if not (removed and options.keep_changed):
+                raise
+            told = "%s changedBatch=keep: batch %d goes on without its rows at edge %s."
+            _log.warning(told, error, known["batch_id"], name)
+            from ackq.v1.publishing_pb2 import CommitBatchResponse  # noqa: PLC0415 - loaded by now
+
+            return CommitBatchResponse()
 
     at = {name: stages.get(name, ()) for name in options.endpoints}
     answer = edges.commit(batch.writer, at, prepare, commit_at)

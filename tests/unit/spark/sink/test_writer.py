@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,10 +16,11 @@ from ackq.spark import connections, task
 from ackq.spark.options import options
 from ackq.spark.options.table import Use
 from ackq.spark.sink import stage, writer
+from ackq.spark.sink.edges import home_of
 from ackq.spark.sink.stage import WriterBatch
 from ackq.spark.sink.writer import TaskPublished, TaskStaged
 from ackq.spark.task import Task
-from ackq.v1.publishing_pb2 import CommitBatchResponse
+from ackq.v1.publishing_pb2 import CommitBatchResponse, EdgeStages, PrepareBatchResponse
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 BASE = {"endpoint": "b:1", "queue": "q"}
@@ -172,6 +174,29 @@ def test_a_commit_names_its_target(client, runs_as):
         ("query", 4, "run", "queue/q", True, ""),
         ("txn/app/queue/q", 7, "run", "queue/q", False, "13", SEALED),
     ]
+
+
+@pytest.mark.parametrize("changed", ["fail", "keep"])
+def test_a_batch_is_finished_without_a_lost_edge(client, caplog, changed):
+    """K14: one that is no longer named and does not answer, with changedBatch=keep."""
+    home = home_of("query", "a:1,b:1")
+    lost = "a:1" if home == "b:1" else "b:1"
+    others = [EdgeStages(endpoint=lost)]
+
+    def commit_batch(broker, **_):
+        if broker.endpoint == lost:
+            raise BrokerUnavailableError("No broker answers.")
+        return CommitBatchResponse(edges="a:1,b:1", others=others)
+
+    client.commit_batch = commit_batch
+    client.prepare_batch = lambda _broker, **_: PrepareBatchResponse(committed=True)
+    commit = partial(stream_writer(endpoint=home, changedBatch=changed).commit, [NOTHING], 4)
+    if changed == "keep":
+        commit()
+        assert f"batch 4 goes on without its rows at edge {lost}" in caplog.text
+    else:
+        with pytest.raises(BrokerUnavailableError):
+            commit()
 
 
 @pytest.mark.usefixtures("client")
