@@ -87,8 +87,7 @@ def import_(target: Target, *, file: TextIO, dry_run: bool) -> None:
     wanted = _read(file)
     with target.admin() as admin:
         there = _declared(admin)
-        differences = list(_differences(wanted, there)) or _refusals(admin, wanted)
-        if differences:
+        if differences := _differences(admin, wanted):
             raise PropertiesDifferError(
                 f"Nothing was made. {_listed(differences)}. Change the file,"
                 " or delete the queues and exchanges that differ."
@@ -228,29 +227,13 @@ def _key(kind: str, definition: Mapping[str, Any]) -> Key:
     return tuple(definition[name] for name in _KEYS[kind])
 
 
-def _differences(
-    wanted: Mapping[str, Mapping[Key, Definition]], there: Mapping[str, Mapping[Key, Definition]]
-) -> Any:
-    """Describes the queues and exchanges that exist with other properties than the file's."""
-    for kind in ("queues", "exchanges"):
-        for key in sorted(wanted[kind].keys() & there[kind].keys()):
-            here, file = _flat(there[kind][key]), _flat(wanted[kind][key])
-            for name in sorted(file):
-                if here.get(name) != file[name]:
-                    has, wants = json.dumps(here.get(name)), json.dumps(file[name])
-                    yield (
-                        f"{_KEYS[kind][0]} '{key[0]}': {name} is {has} at the broker and {wants}"
-                        " in the file"
-                    )
-
-
 def _flat(definition: Definition) -> Definition:
     properties = definition.get("properties", {})
     return {**{k: v for k, v in definition.items() if k != "properties"}, **properties}
 
 
-def _refusals(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> list[str]:
-    """Differences that the broker finds, also with definitions that this user may not see."""
+def _differences(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> list[str]:
+    """The differences that the broker finds, also from what this user may not see (O7)."""
     found = []
     for step in _steps({kind: list(each.values()) for kind, each in wanted.items()}):
         try:
@@ -260,7 +243,7 @@ def _refusals(admin: Admin, wanted: Mapping[str, Mapping[Key, Definition]]) -> l
         except PermissionDeniedError as error:
             raise PermissionDeniedError(f"Nothing was made. {error.message}") from error
         except PropertiesDifferError as error:
-            found.append(error.message.rstrip("."))
+            found.append(error.message.partition(". Declare it")[0])
     return found
 
 
