@@ -149,8 +149,12 @@ def rejects_unfit(on_reject: OnReject, limits: QueueLimits) -> bool:
 
 
 def loses_rejected(on_reject: OnReject, limits: QueueLimits) -> bool:
-    """Whether the remote broker would drop messages that are rejected there to be kept (L28)."""
-    return on_reject is OnReject.THERE and limits.dead_letters is False
+    """Whether the remote broker would drop messages that are rejected there to be kept (L28).
+
+    With `here`, too: what was rejected there before the option changed may have to be rejected
+    again.
+    """
+    return on_reject is not OnReject.DISCARD and limits.dead_letters is False
 
 
 def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLimits) -> str:
@@ -173,7 +177,8 @@ def check_rejections(link: str, queue: str, on_reject: OnReject, limits: QueueLi
         raise PreconditionFailedError(
             f"The queue '{queue}' has no dead-letter exchange: messages that link {link} rejects at"
             f" its broker would be lost. Give it one: {limits.remedy} - or keep dead letters at the"
-            " local broker (on-reject=here), or accept the loss (on-reject=discard)."
+            " local broker (on-reject=here): what was rejected already waits until the queue has"
+            " one. Or accept the loss (on-reject=discard)."
         )
     if limits.dead_letters is None:
         return (

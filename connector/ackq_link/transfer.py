@@ -353,6 +353,15 @@ class Transfer:
 
     async def _until_kept(self) -> None:
         """Waits while the remote queue has lost its dead-letter exchange (L28)."""
+        if loses_rejected(self._on_reject, self._holding.limits):
+            log(
+                logging.WARNING,
+                self._name,
+                "rejections",
+                "rejected messages wait, and what is settled behind them: the remote queue has no"
+                " dead-letter exchange, and would drop them. Give it one, or start the link with"
+                " on-reject=discard to drop them",
+            )
         while loses_rejected(self._on_reject, self._holding.limits):  # noqa: ASYNC110 - no event
             await asyncio.sleep(_LOOK_S)
 

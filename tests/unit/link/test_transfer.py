@@ -266,16 +266,19 @@ async def test_held_too_long(action):
         assert running.counters.renewals == 1
 
 
-async def test_a_remote_queue_that_loses_its_dead_letter_exchange():
+@pytest.mark.parametrize("on_reject", ["there", "here"])
+async def test_a_remote_queue_that_loses_its_dead_letter_exchange(on_reject, caplog):
     """L28: nothing is rejected there, nor settled behind it, until the queue has one again."""
     kept, lost = QueueLimits(dead_letters=True), QueueLimits(dead_letters=False)
-    async with Running(limits=kept, on_reject="there") as running:
+    async with Running(limits=kept, on_reject=on_reject) as running:
         running.source.bring(b"a", b"b", b"c")
         await running.until(lambda: running.counters.stored == 3)
         running.holding.limits = lost
         running.edge.permit((1, 1), (2, 2), (3, 3), rejected=[False, True, False])
         await asyncio.sleep(10 * transfer._LOOK_S)
         assert (running.source.settled, running.source.rejected) == ([(1, 1)], [])
+        (told,) = [each.message for each in caplog.records if each.event == "link_rejections"]
+        assert "on-reject=discard" in told
         running.holding.limits = kept
         await running.until(lambda: running.counters.settled == 3)
         assert (running.source.settled, running.source.rejected) == ([(1, 1), (3, 3)], [(2, 2)])
