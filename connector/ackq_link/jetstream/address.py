@@ -56,8 +56,8 @@ _ENCRYPTED: Final = (
 _PERMISSION: Final = (
     "{who} has no permission: {said}. A link in needs to publish to $JS.API.STREAM.INFO.STREAM,"
     " $JS.API.CONSUMER.INFO.STREAM.CONSUMER, $JS.API.CONSUMER.MSG.NEXT.STREAM.CONSUMER and"
-    " $JS.ACK.STREAM.CONSUMER.>, a link out to $JS.API.STREAM.INFO.STREAM and its subjects; both"
-    " to subscribe to _INBOX.>"
+    " $JS.ACK.STREAM.CONSUMER.>, a link out to $JS.API.STREAM.INFO.STREAM,"
+    " $JS.API.STREAM.MSG.GET.STREAM and its subjects; both to subscribe to _INBOX.>"
 )
 _JETSTREAM: Final = (
     "the server or the user's account has no JetStream, or no such stream: {said}. Enable it"

@@ -33,6 +33,10 @@ _OUTLASTED: Final = (
     "{rows} messages had no answer {away:.0f} s ago, and the stream '{place}' remembers ids for"
     " {window:.0f} s: what it had taken is doubled"
 )
+_BLIND: Final = (
+    "{who} may not publish to '{call}': of two different messages with one id the second is lost"
+    " within the duplicate window"
+)
 _ANOTHER: Final = "the stream has another message with this id; it takes this one after {:.0f} s"
 _ELSEWHERE: Final = "the subject is of stream '{}'"
 _NO_STREAM: Final = "'{}' is answered by another subscriber"
@@ -44,6 +48,8 @@ _NEVER: Final = ("maximum message size", "max payload", "message size exceeds", 
 # A server without an answer for this long is blocked: it gives no reason.
 _SILENT_S: Final = 10.0
 _LOOK_S: Final = 5.0
+# The answer to a look at a message that was taken from the stream already.
+_TAKEN: Final = "no message found"
 
 
 @dataclass
@@ -278,8 +284,10 @@ class StreamProducer:
         try:
             question = {"seq": sequence}
             found = {} if self._blind else await self._connection.ask(self._look_at, question)
-        except CutError:
-            found = {}  # it was taken already, or the user may not look
+        except CutError as cut:
+            if self._cut is None and not self._blind and _TAKEN not in cut.reason.lower():
+                raise
+            found = {}
         if self._cut is not None:
             return
         there = found.get("message")
@@ -319,6 +327,9 @@ class StreamProducer:
         False: it is the link's own subject, or a call that it needs, and ends the connection.
         """
         if subject == f"$JS.API.{self._look_at}":
+            if not self._blind:
+                told = _BLIND.format(who=self._target.address.who, call=subject)
+                log(logging.WARNING, self._target.name, "duplicates", told)
             self._blind = True
             return True
         if self._target.subject or subject.startswith("$JS.API."):

@@ -11,7 +11,7 @@ import pytest
 from ackq.limits import LINK_ANSWER_S
 from ackq_link.adapter import Limits
 from ackq_link.jetstream import target
-from ackq_link.jetstream.address import NatsAddress
+from ackq_link.jetstream.address import NatsAddress, cut_of
 from ackq_link.jetstream.messages import encoded
 from tests.fakes.clock import LoopTime, run
 from tests.unit.link.jetstream.recorded import Connection
@@ -114,12 +114,32 @@ async def test_a_subject_that_the_user_may_not_publish_to():
         assert not connection.on_denied("s.x")
 
 
-async def test_a_user_who_may_not_look_at_messages():
+DUPLICATE = b'{"stream": "s", "seq": 1, "duplicate": true}'
+
+
+async def test_a_user_who_may_not_look_at_messages(caplog):
     """L22, L23: duplicates are taken for what they are, and the connection stays."""
     async with publishing() as (connection, tasks):
-        assert connection.on_denied("$JS.API.STREAM.MSG.GET.s")
-        connection.store(1, 0, 1, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
+        for _ in range(2):
+            assert connection.on_denied("$JS.API.STREAM.MSG.GET.s")
+        connection.store(1, 0, 1, body=DUPLICATE)
         await all_confirmed(tasks[:1])
+    assert [each.event for each in caplog.records] == ["link_duplicates"]
+
+
+@pytest.mark.parametrize(("said", "confirmed"), [("no message found", [0, 1]), ("timeout", [1])])
+async def test_a_duplicate_that_cannot_be_compared(said, confirmed):
+    """L23: unless the stream's message has been taken, it is a cut, and goes out again."""
+
+    async def ask(*_):
+        raise cut_of(said, STREAM.address)
+
+    async with publishing() as (connection, tasks):
+        connection.ask = ask
+        connection.store(1, 1)
+        connection.store(1, 0, body=DUPLICATE)
+        published = await tasks[0]
+        assert (sorted(published.confirmed), published.cut is None) == (confirmed, 0 in confirmed)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +156,7 @@ async def test_a_duplicate_under_another_subject(own, transforms, refused):
 
     async with publishing(own, transforms=transforms) as (connection, tasks):
         connection.ask = ask
-        connection.store(1, 0, body=b'{"stream": "s", "seq": 1, "duplicate": true}')
+        connection.store(1, 0, body=DUPLICATE)
         connection.store(1, 1)
         assert [*(await tasks[0]).refused] == refused
 
