@@ -15,6 +15,7 @@ from ackq import limits
 from ackq.errors import ClosedError, InvalidArgumentError, LimitError
 from ackq_broker.core import commands, records
 from ackq_broker.core.columns import bitmaps
+from ackq_broker.core.columns.bitmaps import Int64s
 from ackq_broker.core.commands import Decision, LinkAck, StoredLinked
 from ackq_broker.core.fields import RoutedRows
 from ackq_broker.core.links import answers, holder, permits
@@ -45,10 +46,10 @@ def store(state: State, command: commands.StoreLinked, now_us: int) -> Decision:
     if command.repeats_end and found.repeats and not command.at_once:
         _check_repeats(link, now_us)
     new = found.positions == 0
+    matched = found.positions[~new]
     part = _part(queue, command, np.flatnonzero(new) + known)
     if part is not None:
-        _check_room(link, part.count)
-    matched = found.positions[~new]
+        _check_room(link, part.count, matched, now_us)
     positions = found.positions.copy()
     positions[new] = np.arange(int(new.sum())) + queue.next_position
     at_once = _flags(command.at_once, command.rows)[known:] | (link.ack is LinkAck.STORED)
@@ -114,6 +115,8 @@ def apply_stored(state: State, sequence: int, record: records.LinkStored) -> Non
         id_reused=record.id_reused,
     )
     link.forget_due(queue, record.at_us)
+    if len(link.entries) > limits.MAX_LINK_ENTRIES:
+        link.forget(link.spare(record.at_us))
 
 
 def _check_numbers(link: Link, command: commands.StoreLinked) -> None:
@@ -141,8 +144,9 @@ def _check_repeats(link: Link, now_us: int) -> None:
         )
 
 
-def _check_room(link: Link, rows: int) -> None:
-    if len(link.entries) + rows > limits.MAX_LINK_ENTRIES:
+def _check_room(link: Link, rows: int, matched: Int64s, now_us: int) -> None:
+    over = len(link.entries) + rows - limits.MAX_LINK_ENTRIES
+    if over > 0 and over > len(link.spare(now_us) - bitmaps.of(matched)):
         raise LimitError(
             f"The link '{link.name}' remembers {len(link.entries)} messages, and takes no more "
             f"than {limits.MAX_LINK_ENTRIES}: they are not settled yet, or the remote broker is "

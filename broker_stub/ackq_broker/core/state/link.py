@@ -181,6 +181,11 @@ class Link:
         """Entries that are kept for a while although they are proven."""
         return BitMap64.union(BitMap64(), *self.graces.values())
 
+    def spare(self, at_us: int) -> BitMap64:
+        """Entries proven so long ago that they are forgotten where the link has too many (L10)."""
+        old = [proven for until_us, proven in self.graces.items() if until_us <= at_us]
+        return BitMap64.union(BitMap64(), *old)
+
     def never_permitted(self, positions: BitMap64) -> BitMap64:
         """The given positions that are entries without a permit: the remote broker still has them.
 

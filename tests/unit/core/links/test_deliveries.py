@@ -57,12 +57,23 @@ def test_a_full_queue_keeps_nothing_of_a_frame(harness: Harness) -> None:
 
 
 def test_entries_have_a_bound(process: LinkProcess, monkeypatch) -> None:
-    """I6: over the bound a frame is refused, with the remedy; matched rows need no room."""
+    """I6, L10: over the bound a frame is refused, with the remedy; matched rows need no room, and
+    proven entries that are old enough, and not matched now, make it.
+    """
     monkeypatch.setattr(limits, "MAX_LINK_ENTRIES", 3)
     process.store(["a", "b"])
     refused(LimitError, "ackq link remove l --forget", process.store, ["c", "d"])
     process.subscribe()
     assert process.matched(["b", "a", "c"]) == [True, True, False]
+    accept(process.harness, 1, 2, 3)
+    process.permit()
+    process.prove(3)
+    refused(LimitError, "takes no more than 3", process.store, ["d"])
+    process.subscribe()
+    process.harness.now_us += (limits.LINK_ACK_GRACE_S + 1) * SECOND_US
+    refused(LimitError, "takes no more than 3", process.store, ["a", "d", "e", "f"])
+    assert process.matched(["a", "d", "e"]) == [True, False, False]
+    assert len(process.state().entries) == 3
 
 
 # Deliveries after those of the test, marked as redelivered; and whether they end the subscription.
