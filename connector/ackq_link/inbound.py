@@ -14,6 +14,7 @@ from typing import Final
 
 from ackq.errors import PreconditionFailedError
 from ackq.text import printable
+from ackq.v1 import links_pb2
 from ackq_link.adapter import CutError, QueueLimits, Source, SourceSubscription
 from ackq_link.edge import AsyncLink
 from ackq_link.hold_policy import (
@@ -244,6 +245,7 @@ class Inbound:
         """Runs one subscription after another, with back-off after a cut (L17)."""
         retry, sparing = back_off(), back_off(_SPARING_FIRST_S, _SPARING_MOST_S)
         before, early = False, 0
+        self._report_cut(edge)
         while True:
             await self._ready(edge, stop)
             progress, settled = self._progress, self.counters.settled
@@ -267,6 +269,7 @@ class Inbound:
                 if cut.refusal is not None and (refused or not before):
                     raise cut.refusal from None
                 lost, early = cut, 0
+                self._report_cut(edge)
             if self._progress > progress:
                 retry.reset()
             if not holding.half_spent:
@@ -274,6 +277,18 @@ class Inbound:
             if lost is not None:
                 wait = sparing if holding.half_spent else retry
                 await after_cut(self.name, wait, stop, lost, self.counters.cuts)
+
+    def _report_cut(self, edge: AsyncLink) -> None:
+        """Lets operators see that nothing is acknowledged until the link has connected (L26)."""
+        edge.report(
+            links_pb2.LinkReport(
+                reconnects=self.counters.cuts,
+                renewals=self.counters.renewals,
+                limited_by="connection",
+                set_aside=self.counters.set_aside,
+                set_aside_reason=self.counters.set_aside_reason,
+            )
+        )
 
     @property
     def _progress(self) -> int:
@@ -325,6 +340,8 @@ class Inbound:
             raise
         except GivenBackError as given:
             requeue = True
+            if not transfer.begun or given.action is not None:
+                self._report_cut(edge)
             if not transfer.begun:
                 return early
             return given.held if given.action is OnMaxHold.STORE else 0

@@ -17,7 +17,7 @@ from ackq.v1 import links_pb2 as pb
 _LINK: Final = "ackq_link_"
 _ABSENT: Final = -1.0
 # The limits that a link may report (L19); any other text is the label `other`, to bound labels.
-_LIMITS: Final = frozenset(("", "window", "edge", "broker", "client"))
+_LIMITS: Final = frozenset(("", "connection", "window", "edge", "broker", "client"))
 
 
 class LinkFigure(NamedTuple):

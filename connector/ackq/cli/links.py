@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.5
 _SAY_S: Final = 5.0
+# A process that has just connected says so with its next sign of life, within 5 s.
+_LOOKS: Final = 20
 _COLUMNS: Final = (
     *("LINK", "SOURCE", "QUEUE", "ACK", "STATE", "HELD", "OLDEST", "UNPROVEN", "IN DOUBT"),
     *("TAKEN", "MATCHED", "PERMITTED", "HOLDER"),
@@ -124,8 +126,9 @@ def resume(target: Target, *, name: str) -> None:
 def drain(target: Target, *, name: str, timeout: int | None) -> None:
     """Pause the link NAME, and wait until none of its messages is held.
 
-    A message is held until the reader of its queue has settled it. The link stays paused; the
-    remote broker keeps the messages that it has not delivered.
+    A message is held until the reader of its queue has settled it; with ack=stored none is, and
+    messages may be left in the queue that only this broker has. The link stays paused; the remote
+    broker keeps the messages that it has not delivered.
     """
     with target.admin() as admin:
         with _of_inbound(admin, name):
@@ -160,16 +163,30 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
     """Waits until the link holds nothing, and returns it; prints progress from time to time.
 
     Raises:
-        PreconditionFailedError: It still held messages at the timeout.
+        PreconditionFailedError: It still held messages at the timeout, or it cannot acknowledge.
     """
     began_s = said_s = time.monotonic()
+    lame = 0
     while True:
         found = look()
         held = found.held + found.settled
-        if not held:
+        acknowledges = found.live and found.report.limited_by != "connection"
+        if acknowledges and not held:
             return found
         now_s = time.monotonic()
-        if timeout_ms is not None and now_s >= began_s + timeout_ms / 1000:
+        out = timeout_ms is not None and now_s >= began_s + timeout_ms / 1000
+        lame = 0 if acknowledges else lame + 1
+        if lame >= _LOOKS or (lame and out):
+            why = "is not connected to the remote broker" if found.live else "has no process"
+            remedy = "Resume it" if found.live else "Start it, resume it"
+            raise PreconditionFailedError(
+                f"The link '{found.link}' is paused, and acknowledges nothing: it {why}. {remedy},"
+                " and drain it again. Do not remove it before: what was settled since it was cut"
+                " would come again as new.",
+                link=found.link,
+                held=found.held,
+            )
+        if timeout_ms is not None and out:
             raise PreconditionFailedError(
                 f"The link '{found.link}' still holds {count(held, 'message')} after"
                 f" {timeout_ms / 1000:g} s, and stays paused. See `ackq link show {found.link}`.",

@@ -94,9 +94,15 @@ def _process(link: LinkInfo, name: str) -> Iterator[Finding]:
         yield Finding(
             "link-paused",
             Severity.NOTE,
-            f"{name} takes no messages, because an operator paused it; it still acknowledges.",
+            f"{name} takes no messages, because an operator paused it"
+            + ("." if _is_cut(link) else "; it still acknowledges."),
             f"To resume it: ackq link resume {argument(link.link)}",
         )
+
+
+def _is_cut(link: LinkInfo) -> bool:
+    """Whether the link's process has no connection to the remote broker."""
+    return link.report.limited_by == "connection"
 
 
 def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
@@ -116,6 +122,14 @@ def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
             f"{name} takes no more messages: it holds {count(link.held, 'message')}, and its "
             f"window is {window:,}. They wait for the reader of the queue.",
             f"See why its queue stands still: ackq why {argument(link.queue)}",
+        )
+    elif _is_cut(link):
+        yield Finding(
+            "link-cut",
+            Severity.WARNING,
+            f"{name} is not connected to {link.source}, and acknowledges nothing"
+            + (" while it is paused." if link.paused else "; it tries again."),
+            "" if link.paused else "The link's log says why.",
         )
     elif link.report.limited_by:
         yield Finding(

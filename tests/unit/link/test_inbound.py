@@ -10,7 +10,7 @@ import pytest
 from ackq.errors import NotFoundError
 from ackq_link import inbound
 from ackq_link.adapter import CutError, Limits, QueueLimits
-from ackq_link.hold_policy import HoldPolicy, HoldRules
+from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold
 from ackq_link.inbound import _LEARN_S, Inbound, InboundRules
 from ackq_link.process import StoppedError
 from ackq_link.transfer import GivenBackError, Transfer
@@ -143,10 +143,42 @@ async def test_a_refusal_ends_the_link_before_it_has_worked(monkeypatch, ends, w
     """
     served = Served(*ends)
     monkeypatch.setattr(inbound, "Transfer", served.transfer)
-    link, ready = Inbound("link", served, None), SimpleNamespace(paused=False, connected=True)
+    link = Inbound("link", served, None)
+    ready = SimpleNamespace(paused=False, connected=True, report=lambda _: None)
     with pytest.raises(StoppedError if waits else NotFoundError):
         await link._run(ready, HoldPolicy(HoldRules()), served.stop)
     assert not served.ends
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (AWAY, ["connection"]),
+        (GivenBackError(OnMaxHold.RENEW, 1), ["connection"]),
+        (GivenBackError(None, 0), []),
+    ],
+    ids=["cut", "renewed", "nothing left"],
+)
+async def test_operators_see_that_nothing_is_acknowledged(monkeypatch, end, told):
+    """L25, L26: before the first connection, and after one that ended with messages in hand."""
+    reports, stop = [], asyncio.Event()
+    edge = SimpleNamespace(paused=False, connected=True, report=reports.append)
+    edge.changed = asyncio.Event().wait
+
+    async def ended(transfer, _stop):
+        transfer.begun = True
+        assert [each.limited_by for each in reports] == ["connection"]
+        reports.clear()
+        edge.paused = True
+        stop.set()
+        raise end
+
+    monkeypatch.setattr(Transfer, "run", ended)
+    link = link_of()
+    link.source.subscribe = AsyncMock()
+    with pytest.raises(StoppedError):
+        await link._run(edge, HoldPolicy(HoldRules()), stop)
+    assert [each.limited_by for each in reports] == told
 
 
 async def test_a_give_back_before_the_subscription_began(monkeypatch):
