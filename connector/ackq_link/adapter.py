@@ -150,6 +150,7 @@ class Deliveries:
         lasting: The rows without what another delivery of the same message would change (L3); None:
             they have nothing of the kind.
         unmarked: Whether messages that the link gave back come without a mark, before all others.
+        unsettled: Whether redeliveries of what an older connection had may still follow (L10).
     """
 
     rows: pa.RecordBatch
@@ -160,6 +161,7 @@ class Deliveries:
     positions: Positions | None = None
     lasting: pa.RecordBatch | None = None
     unmarked: bool = False
+    unsettled: bool = False
 
     @property
     def last_tag(self) -> int:

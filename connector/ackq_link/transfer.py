@@ -290,6 +290,9 @@ class Transfer:
         lasting = rows if deliveries.lasting is None else deliveries.lasting
         found = self._key.of(lasting, deliveries.positions)
         at_once = self._at_once(deliveries)
+        marks = deliveries.redelivered
+        if deliveries.unsettled and self._key.is_position:
+            marks = [True] * rows.num_rows  # not fresh (L10): by positions it decides nothing else
         self._counters.taken += rows.num_rows
         self._counters.without_id += found.without_id
         if at_once is not None:
@@ -300,7 +303,7 @@ class Transfer:
             keys=found.keys,
             checks=found.checks,
             content=found.content,
-            redelivered=deliveries.redelivered,
+            redelivered=marks,
             at_once=at_once,
         )
         self._counters.stored += stored.rows

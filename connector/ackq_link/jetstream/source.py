@@ -107,6 +107,7 @@ class StreamSource:
                     consumer.get("max_bytes", 0),
                     consumer.get("max_ack_pending", 0),
                     created,
+                    waits(consumer)[1],
                 ),
                 Sequences(self.stream, self.seen.created),
             )

@@ -30,6 +30,8 @@ _NS: Final = 1_000_000_000
 # Settlements of this time share a pull; a pull that the server refused is asked again after it.
 _FLOW_S: Final = 0.002
 _AGAIN_S: Final = 0.2
+# A redelivery may come so much later than it is due.
+_LATE_S: Final = 5.0
 # For this time after a pull that was answered, or a look, the consumer counts as the same one.
 _SURE_S: Final = 0.01
 _ACK, _NAK, _TERM, _WPI = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
@@ -51,6 +53,7 @@ class Pulling(NamedTuple):
         most_bytes: The most bytes of a request; 0: no bound.
         most_pending: The most messages that may be unacknowledged; 0 or less: no bound.
         created: The creation time of the consumer.
+        longest_s: The longest time after which an unacknowledged message is redelivered.
     """
 
     subject: str
@@ -60,6 +63,7 @@ class Pulling(NamedTuple):
     most_bytes: int = 0
     most_pending: int = 0
     created: str = ""
+    longest_s: float = 0.0
 
 
 class KeysOf(Protocol):
@@ -107,6 +111,7 @@ class StreamSubscription:
         self._asked = self._pulls = self._silent = 0
         self._heard_s = 0.0
         self._sure_s = time.monotonic()  # when the consumer was last known to be the same
+        self._unsettled_until_s = self._sure_s + pulling.longest_s + _LATE_S
         self._look: asyncio.Task[None] | None = None
         self._looked = self._alone = self._capped = self._stopped = self._closing = False
         self._cut: CutError | None = None
@@ -271,6 +276,7 @@ class StreamSubscription:
             size,
             [count - 1 for count in counts],
             self._keys.positions([each.sequence for each in deliveries], ns),
+            unsettled=time.monotonic() < self._unsettled_until_s,
         )
 
     # --- pulls ---

@@ -9,7 +9,7 @@ from ackq.client.ranges import Range
 from ackq.errors import PreconditionFailedError
 from ackq.limits import MAX_MESSAGE_BYTES
 from ackq_link import transfer
-from ackq_link.adapter import Deliveries, QueueLimits, Remaining
+from ackq_link.adapter import Deliveries, Positions, QueueLimits, Remaining
 from ackq_link.edge.deliveries import Permits, Proof, StoredDeliveries, StoredRun
 from ackq_link.hold_policy import HoldPolicy, HoldRules, OnMaxHold, OnReject
 from ackq_link.keys import KeyRule
@@ -182,6 +182,20 @@ async def test_keys_are_of_what_lasts():
             running.source.bring(body, lasting=pa.record_batch({"body": [b"same"]}))
         await running.until(lambda: running.counters.stored == 2)
         assert len(running.edge.keys) == 1
+
+
+@pytest.mark.parametrize(("key", "marked"), [("position", True), ("message_id", False)])
+async def test_what_comes_before_late_redeliveries_is_not_fresh(key, marked):
+    """L10, L30: it is marked as redelivered, which decides nothing else where keys are positions;
+    not by ids, as a publisher's repetition would be a cut (L6). No more is stored for good (L15).
+    """
+    async with Running(early=1) as running:
+        running.transfer._key = KeyRule(key)
+        positions = Positions(bytes(16), bytes(8))
+        running.source.bring(b"a", unsettled=True, positions=positions)
+        running.source.bring(b"b", positions=positions)
+        await running.until(lambda: running.counters.stored == 2)
+        assert [each[3:] for each in running.edge.stored] == [([marked], [False]), ([False],) * 2]
 
 
 async def test_a_stop_before_the_edge_has_answered():

@@ -36,6 +36,18 @@ async def is_cut(subscription, words):
         await subscription.deliver()
 
 
+async def test_redeliveries_come_until_the_longest_wait_is_over(monkeypatch):
+    """L10, L30: a server that was killed redelivers after AckWait, and fresh messages before."""
+    clock = LoopTime()
+    monkeypatch.setattr(module, "time", clock)
+    connection, subscription = await started(pulling=PULLING._replace(longest_s=300.0))
+    for at_s, unsettled in ((299, True), (310, False)):
+        clock.paused_s = at_s
+        connection.bring(at_s)
+        assert (await subscription.deliver()).unsettled == unsettled
+    await subscription.close()
+
+
 async def test_acknowledgements_are_proven_in_their_order():
     """L10, L12: an answer proves a settlement when all earlier ones are answered."""
     connection, subscription = await started(5, 6, 7)
