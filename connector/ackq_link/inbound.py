@@ -14,7 +14,6 @@ from typing import Final
 
 from ackq.errors import PreconditionFailedError
 from ackq.text import printable
-from ackq.v1 import links_pb2
 from ackq_link.adapter import CutError, QueueLimits, Source, SourceSubscription
 from ackq_link.edge import AsyncLink
 from ackq_link.hold_policy import (
@@ -280,15 +279,7 @@ class Inbound:
 
     def _report_cut(self, edge: AsyncLink) -> None:
         """Lets operators see that nothing is acknowledged until the link has connected (L26)."""
-        edge.report(
-            links_pb2.LinkReport(
-                reconnects=self.counters.cuts,
-                renewals=self.counters.renewals,
-                limited_by="connection",
-                set_aside=self.counters.set_aside,
-                set_aside_reason=self.counters.set_aside_reason,
-            )
-        )
+        edge.report(self.counters.report("connection"))
 
     @property
     def _progress(self) -> int:

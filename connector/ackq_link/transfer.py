@@ -87,6 +87,16 @@ class InboundCounters:
     set_aside: int = 0
     set_aside_reason: str = ""
 
+    def report(self, limited_by: str) -> links_pb2.LinkReport:
+        """A report to the edge (L26) with what limits the link now."""
+        return links_pb2.LinkReport(
+            reconnects=self.cuts,
+            renewals=self.renewals,
+            limited_by=limited_by,
+            set_aside=self.set_aside,
+            set_aside_reason=self.set_aside_reason,
+        )
+
 
 class Transfer:
     """Moves the deliveries of one subscription to the edge, and settles what the edge permits.
@@ -527,14 +537,8 @@ class Transfer:
 
     def _figures(self) -> links_pb2.LinkReport:
         """The report that operators see at the edge (L26)."""
-        report = links_pb2.LinkReport(
-            window_messages=self._subscription.window_messages,
-            reconnects=self._counters.cuts,
-            renewals=self._counters.renewals,
-            limited_by=self.limited_by,
-            set_aside=self._counters.set_aside,
-            set_aside_reason=self._counters.set_aside_reason,
-        )
+        report = self._counters.report(self.limited_by)
+        report.window_messages = self._subscription.window_messages
         if (lives := self._holding.lives_left) is not None:
             report.lives_left = lives
         return report

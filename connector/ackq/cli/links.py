@@ -13,7 +13,7 @@ import click
 from ackq.cli.context import Group, Target, connected
 from ackq.cli.output import age, as_dict, print_fields, print_json, print_table, say
 from ackq.cli.parameters import DURATION
-from ackq.diagnosis.link_state import outbound_sentences, sentences
+from ackq.diagnosis.link_state import is_cut, outbound_sentences, sentences
 from ackq.diagnosis.wording import count
 from ackq.errors import LinkNotFoundError, PermissionDeniedError, PreconditionFailedError
 from ackq.text import printable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.5
 _SAY_S: Final = 5.0
-# A process that has just connected says so with its next sign of life, within 5 s.
+# A drain gives up after so many looks in a row, 10 s, at a link that is not connected: one that has
+# just connected says so with its next sign of life, within 5 s.
 _LOOKS: Final = 20
 _COLUMNS: Final = (
     *("LINK", "SOURCE", "QUEUE", "ACK", "STATE", "HELD", "OLDEST", "UNPROVEN", "IN DOUBT"),
@@ -166,17 +167,17 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
         PreconditionFailedError: It still held messages at the timeout, or it cannot acknowledge.
     """
     began_s = said_s = time.monotonic()
-    lame = 0
+    unconnected = 0  # looks in a row
     while True:
         found = look()
         held = found.held + found.settled
-        acknowledges = found.live and found.report.limited_by != "connection"
+        acknowledges = found.live and not is_cut(found)
         if acknowledges and not held:
             return found
         now_s = time.monotonic()
-        out = timeout_ms is not None and now_s >= began_s + timeout_ms / 1000
-        lame = 0 if acknowledges else lame + 1
-        if lame >= _LOOKS or (lame and out):
+        timed_out = timeout_ms is not None and now_s >= began_s + timeout_ms / 1000
+        unconnected = 0 if acknowledges else unconnected + 1
+        if unconnected >= _LOOKS or (unconnected and timed_out):
             why = "is not connected to the remote broker" if found.live else "has no process"
             remedy = "Resume it" if found.live else "Start it, resume it"
             raise PreconditionFailedError(
@@ -186,7 +187,7 @@ def _drained(look: Callable[[], LinkInfo], timeout_ms: int | None, *, as_json: b
                 link=found.link,
                 held=found.held,
             )
-        if timeout_ms is not None and out:
+        if timeout_ms is not None and timed_out:
             raise PreconditionFailedError(
                 f"The link '{found.link}' still holds {count(held, 'message')} after"
                 f" {timeout_ms / 1000:g} s, and stays paused. See `ackq link show {found.link}`.",

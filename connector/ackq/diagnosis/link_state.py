@@ -95,12 +95,12 @@ def _process(link: LinkInfo, name: str) -> Iterator[Finding]:
             "link-paused",
             Severity.NOTE,
             f"{name} takes no messages, because an operator paused it"
-            + ("." if _is_cut(link) else "; it still acknowledges."),
+            + ("." if is_cut(link) else "; it still acknowledges."),
             f"To resume it: ackq link resume {argument(link.link)}",
         )
 
 
-def _is_cut(link: LinkInfo) -> bool:
+def is_cut(link: LinkInfo) -> bool:
     """Whether the link's process has no connection to the remote broker."""
     return link.report.limited_by == "connection"
 
@@ -123,7 +123,7 @@ def _flow(link: LinkInfo, name: str) -> Iterator[Finding]:
             f"window is {window:,}. They wait for the reader of the queue.",
             f"See why its queue stands still: ackq why {argument(link.queue)}",
         )
-    elif _is_cut(link):
+    elif is_cut(link):
         yield Finding(
             "link-cut",
             Severity.WARNING,

@@ -71,6 +71,19 @@ def test_a_broker_imports_no_pandas(broker, own):
     assert ("/pyarrow/" in mapped, "/pandas/" in mapped) == (True, False)
 
 
+def test_a_reload_before_a_broker_serves():
+    """O3: SIGHUP ends nothing, also while `serve` is being imported."""
+    program = """
+import os, signal, sys
+from ackq_broker.cli import main
+sys.argv = ["ackq-broker", "serve", "--help"]
+sys.meta_path.insert(0, type("", (), {"find_spec": lambda *_: os.kill(os.getpid(), signal.SIGHUP)}))
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_data_directory_in_use(broker):
     """I2, Design 5: a second broker on the same data is refused, naming directory and owner.
 

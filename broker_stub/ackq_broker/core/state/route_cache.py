@@ -103,7 +103,8 @@ class RouteCache:
         if older:
             for index, (key, groups) in enumerate(zip(keys, found, strict=True)):
                 if groups is None and key in older:
-                    # It is in `older` still; one before it may have filled the young generation.
+                    # Not by `find`: an earlier key may have filled the young generation, which
+                    # replaces `_old`, but not `older`.
                     found[index] = self._renewed((generation, key), older[key])
         return found
 

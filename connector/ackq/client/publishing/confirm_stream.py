@@ -111,12 +111,7 @@ class ConfirmStream(PublishStream[ConfirmState]):
         self._held = self._held or self.owner()
         future = ConfirmationFuture()
         now = time.monotonic()
-        try:
-            wakes = self._state.append(destination, message, payload_bytes, future, now)
-        except BaseException:  # as Ctrl-C: the message may be there, and later ones wake nobody
-            self._changed.notify_all()
-            raise
-        if wakes:
+        if self._state.append(destination, message, payload_bytes, future, now):
             self._changed.notify_all()
         return future
 

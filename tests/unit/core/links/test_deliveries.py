@@ -68,10 +68,10 @@ def test_entries_have_a_bound(process: LinkProcess, monkeypatch) -> None:
     accept(process.harness, 1, 2, 3)
     process.permit()
     process.prove(3)
-    refused(LimitError, "takes no more than 3", process.store, ["d"])
+    refused(LimitError, "remembers 3 messages", process.store, ["d"])
     process.subscribe()
     process.harness.now_us += (limits.LINK_ACK_GRACE_S + 1) * SECOND_US
-    refused(LimitError, "takes no more than 3", process.store, ["a", "d", "e", "f"])
+    refused(LimitError, "remembers 3 messages", process.store, ["a", "d", "e", "f"])
     assert process.matched(["a", "d", "e"]) == [True, False, False]
     assert len(process.state().entries) == 3
 
